@@ -51,7 +51,7 @@ def names() -> Iterator[Names]:
 
 
 @pytest.mark.parametrize("left", LEFT)
-def test_a_session_of_zookeeper_goes_on(names: Names, left: Left, tmp_path: Path) -> None:
+def test_a_session_of_zookeeper_continues(names: Names, left: Left, tmp_path: Path) -> None:
     with ZooKeeperServer(tmp_path) as server, Movable(names, "keeper.test", server.port) as moved:
         session = KazooCoordination(moved.at, "/moved", SESSION_S)
         with closing(session):
@@ -98,7 +98,7 @@ def test_servers_that_moved_while_another_one_was_used_are_found_at_once(
 
 
 @pytest.mark.parametrize("left", LEFT)
-def test_counters_in_redis_go_on(names: Names, left: Left, tmp_path: Path) -> None:
+def test_counters_in_redis_continue(names: Names, left: Left, tmp_path: Path) -> None:
     key = CounterKey("job", "operator", 0)
     first, second = Divergence(1, 1, 1.0), Divergence(1, 2, 2.0)
     with RedisServer(tmp_path) as server, Movable(names, "redis.test", server.port) as moved:
@@ -162,7 +162,7 @@ def test_a_source_of_kafka_is_read_on(broker: tuple[NamedKafka, Movable], left: 
         assert read(reader, 100, 200) == list(range(100, 200))
 
 
-def test_a_broker_that_says_another_address_than_before_is_found_by_its_name(
+def test_a_broker_that_advertises_a_new_address_is_found_by_its_name(
     broker: tuple[NamedKafka, Movable],
 ) -> None:
     """It advertises an address and no name, and its previous address is gone."""
@@ -178,7 +178,7 @@ def test_a_broker_that_says_another_address_than_before_is_found_by_its_name(
         assert read(reader, 100, 200) == list(range(100, 200))
 
 
-def test_an_address_where_nothing_is_any_more_is_given_up_in_time(
+def test_an_address_where_nothing_is_any_more_is_dropped_in_time(
     names: Names, tmp_path: Path
 ) -> None:
     """The client's own limit is 30 s, in which it does not look the name up again."""

@@ -86,13 +86,13 @@ def test_hostile_folders(team: Team) -> None:
         })),
         "control": ("040000", origin.tree({"job.yaml": job, "a\tb.py": job})),
     })  # fmt: skip
-    said = {
+    message = {
         "linked": "is a symbolic link", "job-is-link": "is a symbolic link",
         "module": "is a submodule", "top-module": "is a submodule", "lfs": "is kept in Git LFS",
         "huge": f"has {(4 << 20) + 1} bytes", "filtered": "", "control": "is not accepted",
     }  # fmt: skip
-    assert faults.keys() == said.keys()
-    for folder, text in said.items():
+    assert faults.keys() == message.keys()
+    for folder, text in message.items():
         assert text in faults[folder] if text else faults[folder] == "", folder
     assert not [f for f in team.remote.copy.rglob("*") if f.name in ("passwd", "job.yaml")]
 
@@ -150,7 +150,7 @@ def test_a_signature_that_was_tampered_with_is_none(team: Team, keys: dict[str, 
     assert team.remote.look("").unsigned is not None
 
 
-def test_a_forced_push_is_seen_and_the_commit_of_before_can_be_gone(team: Team) -> None:
+def test_a_forced_push_is_seen_and_the_previous_commit_can_be_gone(team: Team) -> None:
     first = team.origin.commit(team.good)
     second = team.origin.commit(team.good)
     team.remote.look(first)
@@ -196,7 +196,7 @@ def test_a_server_cannot_fill_the_disk(team: Team, monkeypatch: pytest.MonkeyPat
     assert team.remote.look("").commit == commit
 
 
-def test_a_login_reaches_its_server_and_nobody_else(
+def test_a_login_reaches_its_server_and_no_other(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with GitServer(tmp_path / "served", login="ann:s3cret") as server:

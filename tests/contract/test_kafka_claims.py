@@ -91,7 +91,7 @@ def last(kafka: Kafka, job: str, partition: int = 0) -> LedgerRecord | None:
 
 
 @pytest.mark.parametrize("step", ["acquire", "begin", "flush 1", "flush 2", "commit"])
-def test_a_task_that_stood_still_is_fenced(kafka: Kafka, step: str) -> None:
+def test_a_task_that_was_paused_is_fenced(kafka: Kafka, step: str) -> None:
     job, topic = kafka.job(), kafka.topic()
     session(kafka, job).commit(11, 100, OLD, [SinkBatch(topic, [b"k"], [b"first"])])
 
@@ -122,7 +122,7 @@ def test_what_was_committed_before_stays_and_is_reported(kafka: Kafka) -> None:
         late.commit(12, 101, OLD, [])
 
 
-def test_an_empty_ledger_says_the_plans_base(kafka: Kafka) -> None:
+def test_an_empty_ledger_gives_the_plans_base(kafka: Kafka) -> None:
     job = kafka.job()
     claim(plan(job), LAYOUT, CLAIMED, kafka.transactions, kafka.ledger())
     assert last(kafka, job, 1) == LedgerRecord("u", 1, "op", 1, CLAIMED, 10, 3)
@@ -131,7 +131,7 @@ def test_an_empty_ledger_says_the_plans_base(kafka: Kafka) -> None:
     assert not session(kafka, job).commit(11, 100, CLAIMED, []).skipped
 
 
-def test_a_ledger_of_another_job_under_the_name_says_the_plans_base(kafka: Kafka) -> None:
+def test_a_ledger_of_another_job_under_the_name_gives_the_plans_base(kafka: Kafka) -> None:
     job = kafka.job()
     who = SinkIdentity(job, "before", 1, "op", 0, ledger=0)
     SinkSession(who, kafka.transactions, kafka.ledger(), kafka.topics).commit(7, 90, OLD, [])

@@ -247,7 +247,7 @@ def test_another_run_sends_only_what_is_new(kafka: Kafka) -> None:
 
 @pytest.mark.parametrize("committed", [False, True], ids=["open", "committed"])
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_a_redrive_that_was_killed_goes_on(kafka: Kafka, at: int, committed: bool) -> None:
+def test_a_redrive_that_was_killed_resumes(kafka: Kafka, at: int, committed: bool) -> None:
     post = Post(kafka)
     with pytest.raises(KilledError):
         post.run(Killing(kafka.transactions, at, committed=committed))
@@ -319,9 +319,7 @@ def test_letters_of_a_topic_that_was_recreated_are_others(kafka: Kafka) -> None:
     assert other.found == {}
 
 
-def test_nobody_goes_by_a_trail_that_is_undecided(
-    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_undecided_trail_is_ignored(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     """To look at it is another thing: what is not decided is not shown."""
     monkeypatch.setattr(redrive, "ATTEMPT_S", 0.5)
     post = Post(kafka)
@@ -338,7 +336,7 @@ def test_nobody_goes_by_a_trail_that_is_undecided(
     post.trail().read(settled=True)
 
 
-def test_a_redrive_stops_and_says_how_to_resume() -> None:
+def test_a_redrive_stops_and_prints_how_to_resume() -> None:
     from support import kafka_handle
 
     kafka = kafka_handle.fake()

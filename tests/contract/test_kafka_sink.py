@@ -54,7 +54,7 @@ def test_an_epoch_is_written_and_its_windows_are_in_the_ledger(kafka: Kafka) -> 
     sink.close()
 
 
-def test_a_committed_epoch_is_skipped_by_whoever_comes_again(kafka: Kafka) -> None:
+def test_a_committed_epoch_is_skipped_by_a_later_attempt(kafka: Kafka) -> None:
     topic, who = kafka.topic(), identity(kafka)
     first = session(kafka, who)
     done = first.commit(11, 100, 1, outputs(topic, b"a"))

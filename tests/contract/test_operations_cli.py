@@ -364,7 +364,7 @@ def test_a_doctor_without_problems_exits_with_0(
     assert code == (printed["problem"] > 0)
 
 
-def test_a_doctor_tells_of_kafka_and_zookeeper_that_are_away(
+def test_doctor_reports_kafka_and_zookeeper_that_are_away(
     job: Job, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PERSEID_KAFKA", f"127.0.0.1:{free_port()}")
@@ -377,7 +377,7 @@ def test_a_doctor_tells_of_kafka_and_zookeeper_that_are_away(
     assert "coordinators" not in found
 
 
-def test_the_commands_of_the_readme_do_what_it_says(
+def test_the_commands_of_the_readme_do_what_it_describes(
     job: Job, planned: Registry, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job.bad_lines(b"a\xff", b"b\xff")
@@ -388,12 +388,12 @@ def test_the_commands_of_the_readme_do_what_it_says(
         ["doctor"], ["dlq", "list"], ["dlq", "show"], ["dlq", "redrive"], ["txn", "list"],
         ["txn", "abort"],
     ]  # fmt: skip
-    said = {}
+    message = {}
     for words in typed:
         asked = [job.name if word == "pageviews" else word for word in shlex.split(words)]
         assert run([*asked, "--data", str(job.cluster.data)]) == (words.strip() == "doctor")
-        said[words.strip()] = capsys.readouterr().out
-    printed = list(said.values())
+        message[words.strip()] = capsys.readouterr().out
+    printed = list(message.values())
     assert "expected" in printed[0]
     assert f"{job.name}-dlq" in printed[1]
     assert "BadInputError: not valid" in printed[2]

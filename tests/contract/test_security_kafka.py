@@ -155,9 +155,7 @@ def test_an_attempt_to_fence_leaves_the_other_jobs_writer_alone(
 
 
 @pytest.mark.security("5.2")
-def test_a_trim_of_another_jobs_topic_finds_nobody_to_ask(
-    server: SecuredKafkaServer, ours: Brokers
-) -> None:
+def test_a_trim_of_another_jobs_topic_is_refused(server: SecuredKafkaServer, ours: Brokers) -> None:
     with pytest.raises(RetryableError, match="No leaders found"):
         TopicAdmin(ours).delete_records({("theirs-in", 0): 1})
     assert values(server.as_user(ADMIN), "theirs-in") == [b"a line"]
@@ -201,7 +199,7 @@ def test_a_certificate_is_a_principal_too(
 
 @pytest.mark.security("5.1")
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "text"),
     [
         ("wrong password", "Authentication failed"),
         ("wrong user", "Authentication failed"),
@@ -211,7 +209,7 @@ def test_a_certificate_is_a_principal_too(
     ],
 )
 def test_who_is_not_let_in_or_not_trusted_is_reported_why(
-    server: SecuredKafkaServer, ours: Brokers, tmp_path: Path, change: str, said: str
+    server: SecuredKafkaServer, ours: Brokers, tmp_path: Path, change: str, text: str
 ) -> None:
     (tmp_path / "password").write_text("canary-5f0c")
     own = ours.access.model_dump()
@@ -226,7 +224,7 @@ def test_who_is_not_let_in_or_not_trusted_is_reported_why(
     )
     if change == "plain":
         brokers = server.bootstrap
-    with pytest.raises(RetryableError, match=said) as caught:
+    with pytest.raises(RetryableError, match=text) as caught:
         TopicAdmin(brokers, timeout_s=2).list()
     assert "canary-5f0c" not in str(caught.value)
 

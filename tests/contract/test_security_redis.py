@@ -73,17 +73,17 @@ def test_another_deployments_counters_are_out_of_reach(server: RedisServer, acce
 
 
 @pytest.mark.security("5.5", "5.14")
-def test_without_the_password_nobody_comes_in(
+def test_without_the_password_no_client_comes_in(
     server: RedisServer, access: Access, tmp_path: Path
 ) -> None:
     (tmp_path / "wrong").write_text("canary-b00")
     wrong = access.model_copy(update={"password_file": str(tmp_path / "wrong")})
-    for how, said in (
+    for how, text in (
         (wrong, "invalid username-password"),
         (Access(part="REDIS"), "authenticated"),
     ):
         fault = fault_of(server.url, how)
-        assert fault is not None and said in fault
+        assert fault is not None and text in fault
         assert "canary" not in fault
 
 

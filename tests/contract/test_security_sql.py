@@ -65,7 +65,7 @@ REFUSED = {
     "SELECT reflect('java.lang.System', 'getenv', 'PATH') AS x FROM input": "deterministic",
     "SELECT java_method('java.lang.System', 'getenv', 'PATH') AS x FROM input": "deterministic",
 }
-# Reads statements, answers with what was said of each, and whether one of them was run.
+# Reads statements, answers with what was errors of each, and whether one of them was run.
 SCRIPT = """
 import json, sys
 from pathlib import Path
@@ -75,25 +75,25 @@ from perseid.worker.spark.session import open_session
 
 spark = open_session("local[1]", 1, "sql", Path("spark"))
 rows = spark.createDataFrame([("a b", 1)], "value string, offset long")
-said = []
+errors = []
 for statement in json.load(sys.stdin):
     try:
         sql.names(spark, statement, "o")
         sql.answer(rows, statement, "input", "o", ["offset"])
-        said.append(None)
+        errors.append(None)
     except BadInputError as error:
-        said.append(str(error))
+        errors.append(str(error))
 ran = spark.conf.get("spark.sql.canary", None) is not None
-print("\\n" + json.dumps([said, ran]))
+print("\\n" + json.dumps([errors, ran]))
 spark.stop()
 """
 
 
 @pytest.mark.security("5.7", "5.11", "5.13")
 def test_only_queries_of_the_input_are_given_to_spark(in_spark: Callable[[str, str], Any]) -> None:
-    said, one_was_run = in_spark(SCRIPT, json.dumps([*TRANSIENT, *REFUSED]))
-    assert dict(zip(TRANSIENT, said, strict=False)) == dict.fromkeys(TRANSIENT)
-    answers = dict(zip(REFUSED, said[len(TRANSIENT) :], strict=True))
+    errors, one_was_run = in_spark(SCRIPT, json.dumps([*TRANSIENT, *REFUSED]))
+    assert dict(zip(TRANSIENT, errors, strict=False)) == dict.fromkeys(TRANSIENT)
+    answers = dict(zip(REFUSED, errors[len(TRANSIENT) :], strict=True))
     wrong = {sql: text for sql, text in answers.items() if REFUSED[sql] not in (text or "")}
     assert wrong == {}
     assert not one_was_run

@@ -58,7 +58,7 @@ def deployment(server: ZooKeeperServer, how: Access, name: str | None = None) ->
     )  # fmt: skip
 
 
-def nobody(server: ZooKeeperServer) -> KazooClient:
+def without_login(server: ZooKeeperServer) -> KazooClient:
     tls: dict[str, Any] = {}
     if isinstance(server, SecuredZooKeeperServer):
         tls = {"use_ssl": True, "ca": str(server.authority.ca), "check_hostname": True}
@@ -91,7 +91,7 @@ def test_whatever_a_deployment_writes_is_its_users_alone(
             assert [(r.id.scheme, r.id.id.partition(":")[0]) for r in rights] == [
                 ("digest", "perseid")
             ], path
-        stranger = nobody(server)
+        stranger = without_login(server)
         try:
             attempts: list[Callable[[], object]] = [
                 lambda: stranger.get(f"{settings.chroot}/leader"),

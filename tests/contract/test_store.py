@@ -135,7 +135,7 @@ def test_local_files_are_synced_before_they_count(
     assert done[: renamed - 1] == [str(tmp_path), f"{tmp_path}/d"]
 
 
-def test_a_full_disk_is_passing_and_keeps_the_old_file(
+def test_a_full_disk_is_transient_and_keeps_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = LocalStore(tmp_path)
@@ -161,7 +161,7 @@ def test_open_store_takes_directories_and_uris(tmp_path: Path) -> None:
         open_store("nosuch://bucket/x")
 
 
-def test_it_says_when_files_were_written(store: Store) -> None:
+def test_it_knows_when_files_were_written(store: Store) -> None:
     store.write("archives/a.tar", [b"a"])
     store.write("jobs/b/c/d.part", [b"d"])
     found = store.written_ms()

@@ -68,7 +68,7 @@ def test_every_expression_of_dashboard_and_alarms_gives_what_it_should(
     deployed.judge()
 
 
-def test_the_same_job_goes_on_on_a_spark_cluster(deployed: Any, containers: ComposeStack) -> None:
+def test_the_same_job_continues_on_a_spark_cluster(deployed: Any, containers: ComposeStack) -> None:
     containers.up("spark-master", "spark-executor", healthy=False)
     containers.change(PERSEID_MASTER="spark://spark-master:7077")
     containers.up(*WORKERS)

@@ -67,13 +67,13 @@ def test_a_command_has_the_whole_history(script: Script) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "shown"),
     [
         ("nothing", "no script 'nothing': there are ledger-cut"),
         ("rescaled:when=1", "no 'when': there are what, moment_s"),
         ("rescaled:moment_s=soon", "moment_s=soon: expected float"),
     ],
 )
-def test_what_is_no_script_is_said(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_what_is_no_script_is_reported(text: str, shown: str) -> None:
+    with pytest.raises(UsageError, match=shown):
         again.script_of(text)

@@ -49,7 +49,7 @@ def test_no_history_looks_at_a_clock_or_draws_by_itself() -> None:
         approximate.run(2)
 
 
-def test_the_trace_hash_is_of_events_that_tell_nothing() -> None:
+def test_the_trace_hash_covers_unreported_events() -> None:
     def played(name: str) -> str:
         with Simulation(1) as simulation:
             simulation.spawn(simulation.group("g"), name, lambda: simulation.sleep(1.0))
@@ -105,7 +105,7 @@ def test_a_killed_group_ends_where_it_stands_and_is_buried_once() -> None:
     assert seen == ["before", "buried"]
 
 
-def test_a_paused_group_goes_on_where_it_was() -> None:
+def test_a_paused_group_resumes_where_it_was() -> None:
     seen: list[float] = []
     with Simulation(1) as simulation:
         group = simulation.group("g")
@@ -120,7 +120,7 @@ def test_a_paused_group_goes_on_where_it_was() -> None:
     assert seen == [4.5]
 
 
-def test_what_waits_for_a_signal_goes_on_when_it_is_set() -> None:
+def test_what_waits_for_a_signal_continues_when_it_is_set() -> None:
     seen: list[str] = []
     with Simulation(1) as simulation:
         group, signal = simulation.group("g"), Signal(simulation)

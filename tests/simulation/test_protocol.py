@@ -26,8 +26,8 @@ def test_seeds_hold(seeds: int | None, capsys: pytest.CaptureFixture[str]) -> No
         tally.take(outcome)
         if outcome.error or tally.seeds % REPORTED_EVERY == 0:
             with capsys.disabled():  # a long run must not keep what it found to itself
-                said = outcome.explain() if outcome.error else f"{tally.seeds} seeds"
-                print(f"\n{said}", flush=True)
+                text = outcome.explain() if outcome.error else f"{tally.seeds} seeds"
+                print(f"\n{text}", flush=True)
         if len(tally.failed) == FAILED_SHOWN:
             break
     with capsys.disabled():
@@ -50,7 +50,7 @@ TAILS = (
 
 
 @pytest.mark.parametrize("seed", TAILS)
-def test_seeds_that_lose_tails_finish_or_say_why(seed: int) -> None:
+def test_seeds_that_lose_tails_finish_or_report_why(seed: int) -> None:
     outcome = run(seed)
     assert not outcome.error, outcome.explain()
     assert outcome.struck["tails lost"]

@@ -20,7 +20,7 @@ def test_what_takes_longer_is_given_longer() -> None:
     assert given >= SEEDS / 2
 
 
-def test_what_no_transaction_has_time_for_fails_with_a_sentence_and_goes_on_when_mended() -> None:
+def test_what_no_transaction_has_time_for_fails_with_a_sentence_and_resumes_when_mended() -> None:
     corrected = 0
     for seed in range(SEEDS):
         outcome = run(seed, Slow.SHAPE, Slow(longest_s=TRANSACTION_S))

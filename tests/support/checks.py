@@ -90,7 +90,7 @@ def test(
         if deployed and not expression:  # -k: as Docker is
             made = stack.enter_context(images(root, folder, install=install_docker))
         run = Run(root, options, folder, sys.stderr if as_json else None, made)
-        run.beside_each_other(rows, static=not (expression or ring or soak))
+        run.at_the_same_time(rows, static=not (expression or ring or soak))
     found = run.found
     if as_json:
         output.document({"ok": found.ok, "failed_checks": found.checks, "rings": found.rings})
@@ -194,20 +194,20 @@ class Run:
     made: Future[str] | None = None  # images for the deployment ring
     found: Found = field(default_factory=Found)
 
-    def beside_each_other(self, rows: list[list[list[str]]], *, static: bool) -> None:
+    def at_the_same_time(self, rows: list[list[list[str]]], *, static: bool) -> None:
         """Runs the last row in the foreground and the others in parallel, each into a file.
 
         The static checks come first in the first row.
         """
-        *beside, last = rows
+        *early, last = rows
         with ExitStack() as stack:
             pool = stack.enter_context(ThreadPoolExecutor(len(rows), "perseid-row"))
             running = []
-            for number, row in enumerate(beside):
+            for number, row in enumerate(early):
                 kept = stack.enter_context(tempfile.TemporaryFile("w+"))
                 checked = static and number == 0
                 running.append((pool.submit(self._row, row, kept, static=checked), row, kept))
-            self._row(last, self.out, static=static and not beside)
+            self._row(last, self.out, static=static and not early)
             for row_run, row, kept in running:
                 if not row_run.done():
                     output.note("waiting for " + ", ".join(r for rings in row for r in rings))

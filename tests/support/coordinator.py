@@ -148,7 +148,7 @@ class World:
         begun = [r.epoch for r in self.tokens.get(job, []) if isinstance(r, Begin)]
         return min(found.values()) if found else max(begun, default=0)
 
-    def say(self, job: str, state: str, **changes: object) -> FragmentState:
+    def report(self, job: str, state: str, **changes: object) -> FragmentState:
         """Reports the state of the owner's fragment."""
         plan = self.plans[job]
         record = FragmentState(

@@ -35,5 +35,5 @@ def last(world: World) -> Token:
 
 
 def fail(world: World, leader: Leader) -> None:
-    world.say(JOB, "failed", permanent=True, error_kind="BadInputError", error="line 7")
+    world.report(JOB, "failed", permanent=True, error_kind="BadInputError", error="line 7")
     leader.listen()

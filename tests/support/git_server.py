@@ -141,8 +141,8 @@ def _handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
                     return
             self._answer(_backend(server.folder, self, body))
 
-        def _answer(self, said: bytes) -> None:
-            head, _, content = said.partition(b"\r\n\r\n")
+        def _answer(self, response: bytes) -> None:
+            head, _, content = response.partition(b"\r\n\r\n")
             headers = [line.split(": ", 1) for line in head.decode().split("\r\n") if line]
             found = dict((name, value) for name, value in headers)
             self.send_response(int(found.pop("Status", "200").split()[0]))

@@ -135,7 +135,7 @@ def _leader() -> Leader:
     world.ends = {("lines", 0): 0, ("lines", 1): 0}
     leader = Leader(world)
     leader.look()
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     world.produce(0, 10)
     leader.poll()
     world.work(JOB)

@@ -45,7 +45,7 @@ def crash_points(cluster: Cluster) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Removes the jobs that this file's tests made and, because one failed, did not remove."""
     items = [item for item in request.session.items if item.path == request.path]
     if not any("cluster" in getattr(item, "fixturenames", ()) for item in items):

@@ -27,7 +27,7 @@ JOB, SOURCE, SINK = "moved", "moved-lines", "moved-counts"
 # Of a machine that is gone ZooKeeper's clients hear when two thirds of a session are over: that is
 # tested with a session of some length in the contract ring.
 LEFT: dict[str, Left] = {"kafka": "silent", "zookeeper": "refused"}
-GOES_ON_S = 300.0
+RESUMES_S = 300.0
 
 
 class Moving:
@@ -43,7 +43,7 @@ class Moving:
     def judge(self) -> None:
         """Not by the job's lag: until its broker answers the leader knows no newer end."""
         kafka = self.running.kafka
-        until(lambda: verify_wordcount(kafka, SOURCE, SINK).ok, GOES_ON_S, "all counts to be right")
+        until(lambda: verify_wordcount(kafka, SOURCE, SINK).ok, RESUMES_S, "all counts to be right")
         self.running.wait_caught_up(JOB)
 
 

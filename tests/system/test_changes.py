@@ -53,8 +53,8 @@ def test_an_undecodable_record_stops_the_job_until_it_is_changed(
     running.wait_caught_up("bad")
     running.produce("bad-lines", [*lines(300, 2), BAD, *lines(300, 3)])
     failed = running.wait_job("bad", lambda j: j["state"] == "failed", "failed")
-    for said in ("bad-lines", "partition", "offset", "not valid UTF-8"):
-        assert said in failed["error"]["text"], failed["error"]
+    for printed in ("bad-lines", "partition", "offset", "not valid UTF-8"):
+        assert printed in failed["error"]["text"], failed["error"]
     shown = running.do("jobs", "show", "bad")
     assert "perseid jobs apply" in json.dumps(shown)
 
@@ -251,10 +251,12 @@ def test_sql_that_raises_on_a_record_stops_the_job_until_it_is_corrected(
     running.wait_caught_up("raise")
     running.produce("raise-lines", [*lines(300, 2), b"secret yz", *lines(300, 3)])
     failed = running.wait_job("raise", lambda j: j["state"] == "failed", "failed")
-    said = failed["error"]["text"]
-    assert "operator words: its SQL raised CAST_INVALID_INPUT (SQLSTATE 22018) at line 1," in said
-    assert f"on a record of epoch {failed['error']['epoch'] + 1} " in said
-    assert "try_cast" in said
+    printed = failed["error"]["text"]
+    assert (
+        "operator words: its SQL raised CAST_INVALID_INPUT (SQLSTATE 22018) at line 1," in printed
+    )
+    assert f"on a record of epoch {failed['error']['epoch'] + 1} " in printed
+    assert "try_cast" in printed
 
     misspelt = plain.replace("value", "valu")
     ran = running.run("jobs", "apply", str(wordcount(tmp_path / "2", "raise", {plain: misspelt})))

@@ -120,7 +120,7 @@ def test_a_killed_part_comes_back_with_what_it_held(
     assert held(up, topic, path) == (b"kept", b"kept")
 
 
-def test_a_killed_keeper_comes_back_and_goes_on_keeping(up: Cluster) -> None:
+def test_a_killed_keeper_comes_back_and_keeps_the_same_processes(up: Cluster) -> None:
     before = marks(up)
     old = up.kill("keeper")
     up.wait_alive("keeper", other_than=old)
@@ -133,7 +133,7 @@ def test_a_killed_keeper_comes_back_and_goes_on_keeping(up: Cluster) -> None:
     until(lambda: healthy(up, "redis"), 30, "redis to answer")
 
 
-def test_after_kill_9_of_everything_up_goes_on_with_the_data(up: Cluster) -> None:
+def test_after_kill_9_of_everything_up_resumes_with_the_data(up: Cluster) -> None:
     topic, path = put(up)
     everything = [
         who
@@ -167,7 +167,9 @@ def test_down_stops_exactly_what_up_started_and_up_finds_the_data(up: Cluster) -
     assert held(up, topic, path) == (b"kept", b"kept")
 
 
-def test_a_part_that_is_cut_off_is_away_and_comes_back_or_the_reason_is_told(up: Cluster) -> None:
+def test_a_part_that_is_cut_off_is_away_and_comes_back_or_the_reason_is_reported(
+    up: Cluster,
+) -> None:
     """What this machine allows: with root and iptables the cut, otherwise the refusal."""
     topic, path = put(up)
     before = marks(up)
@@ -182,7 +184,7 @@ def test_a_part_that_is_cut_off_is_away_and_comes_back_or_the_reason_is_told(up:
     assert held(up, topic, path) == (b"kept", b"kept")
 
 
-def test_a_paused_broker_goes_on_where_it_was(up: Cluster) -> None:
+def test_a_paused_broker_resumes_where_it_was(up: Cluster) -> None:
     topic, path = put(up)
     before = marks(up)
     assert up.pause("kafka") == [up.pid("kafka")]

@@ -48,7 +48,7 @@ def job(folder: Path, wheels: Path, name: str, version: str) -> str:
     return str(folder)
 
 
-def test_each_job_has_its_packages_whoever_dies_while_they_are_installed(
+def test_each_job_has_its_packages_through_deaths_while_they_are_installed(
     running: RunningCluster, crash_points: Path, wheels: Path, tmp_path: Path
 ) -> None:
     running.topic("packages-in", 2)

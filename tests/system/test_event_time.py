@@ -75,7 +75,7 @@ def feed(running: RunningCluster, topic: str, number: int, chance: random.Random
 
 @pytest.mark.drawn
 @pytest.mark.parametrize("late", ["dlq", "update"])
-def test_late_rows_are_those_that_the_tokens_say(
+def test_late_rows_are_those_of_the_tokens(
     running: RunningCluster, tmp_path: Path, late: str
 ) -> None:
     job = f"timed-{late}"

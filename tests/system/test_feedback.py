@@ -57,7 +57,7 @@ ROUNDS, ROWS, BATCHES = 3, 300, 5
 
 
 @pytest.mark.drawn(1, group="feedback edges")
-def test_each_row_goes_round_once_an_epoch_whoever_dies(
+def test_each_row_goes_round_once_an_epoch_through_deaths(
     running: RunningCluster, tmp_path: Path
 ) -> None:
     running.topic("rounds-in", 2)

@@ -132,8 +132,8 @@ def test_a_checkpoint_outlives_a_process_that_was_to_write_a_part_of_it(
         return job["checkpoint"] is not None and job["checkpoint"]["epoch"] >= epoch
 
     fed(complete, f"the checkpoint of epoch {epoch}")
-    given_up = [text for text in running.job(job)["events"] if f"epoch {epoch} aborted" in text]
-    assert not given_up
+    abandoned = [text for text in running.job(job)["events"] if f"epoch {epoch} aborted" in text]
+    assert not abandoned
     judge(running)
 
 
@@ -161,8 +161,8 @@ def test_a_stop_does_not_wait_for_a_process_that_died_with_its_part(
             holder.kill()
     until(lambda: running.job(job)["state"] == "stopped", REACH_S, "the job to stop")
     stopped = running.job(job)
-    given_up = f"epoch {stopped['committed_epoch']} aborted"
-    assert not [text for text in stopped["events"] if given_up in text]
+    abandoned = f"epoch {stopped['committed_epoch']} aborted"
+    assert not [text for text in stopped["events"] if abandoned in text]
     assert stopped["checkpoint"]["epoch"] == stopped["committed_epoch"]
     running.do("jobs", "start", job)
     judge(running)

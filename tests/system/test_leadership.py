@@ -260,7 +260,7 @@ def test_a_killed_leader_is_replaced_within_two_sessions(stage: Stage) -> None:
     check_tokens(stage)
 
 
-def test_a_stopped_leader_gets_no_write_accepted_when_it_goes_on(stage: Stage) -> None:
+def test_a_stopped_leader_gets_no_write_accepted_when_it_resumes(stage: Stage) -> None:
     first = started(stage)
     process = stage.coordinators[first.id]
     process.send_signal(signal.SIGSTOP)

@@ -85,7 +85,7 @@ def test_a_damaged_entry_and_a_sink_made_again_stop_no_other_job(
     running: RunningCluster, tmp_path: Path
 ) -> None:
     job = Job(running, tmp_path / "recreated", "recreated")
-    beside = Job(running, tmp_path / "neighbour", "neighbour")
+    neighbour = Job(running, tmp_path / "neighbour", "neighbour")
     path = paths.spec(job.name)
     with damaged(running, path):
         reported = until(
@@ -95,7 +95,7 @@ def test_a_damaged_entry_and_a_sink_made_again_stop_no_other_job(
         assert path in reported[0]
         found = finding(running, f"entry of job {job.name}")
         assert (found["level"], found["expected"]) == ("problem", "a readable entry")
-        for each in (job, beside):
+        for each in (job, neighbour):
             each.give()
             each.check()
     assert not [f for f in faults(running) if f.startswith(f"job {job.name}: ")]
@@ -114,11 +114,11 @@ def test_a_damaged_entry_and_a_sink_made_again_stop_no_other_job(
     assert f"job {job.name} failed: {text}" in faults(running)
     assert finding(running, f"job {job.name}")["level"] == "problem"
     assert job.found() == []
-    beside.give()
-    beside.check()
+    neighbour.give()
+    neighbour.check()
     running.do("jobs", "start", job.name, "--from", "scratch")
     assert job.check()["state"] == "running"
-    for each in (job, beside):
+    for each in (job, neighbour):
         running.do("jobs", "remove", each.name, "--purge")
 
 

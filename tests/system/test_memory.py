@@ -27,7 +27,7 @@ def words(first: int, count: int = 200) -> list[bytes]:
     return [f"word{i} word{i}".encode() for i in range(first, first + count)]
 
 
-def test_state_beyond_its_limit_stops_the_job_which_goes_on_with_more(
+def test_state_beyond_its_limit_stops_the_job_which_resumes_with_more(
     running: RunningCluster, tmp_path: Path
 ) -> None:
     """One epoch brings more than the limit: behind any other one of it the old limit would stop."""

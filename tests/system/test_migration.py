@@ -67,7 +67,7 @@ def words(chance: random.Random, count: int) -> list[bytes]:
     return [b"key-%d" % int(chance.paretovariate(0.7) % 300) for _ in range(count)]
 
 
-def test_state_is_migrated_once_whoever_dies_and_redistributed(
+def test_state_is_migrated_once_through_deaths_and_redistributed(
     running: RunningCluster, crash_points: Path, tmp_path: Path, seed: int
 ) -> None:
     chance = random.Random(seed)

@@ -219,7 +219,7 @@ ENDING = STOPPING.replace("stopping", "ending")
 SECRET = "ann.of.the.valley@example.org"
 
 
-def test_without_bisection_the_job_stops_at_the_epoch_and_says_which_row(
+def test_without_bisection_the_job_stops_at_the_epoch_and_names_the_row(
     running: RunningCluster, tmp_path: Path
 ) -> None:
     """And nobody reads in a log or the status what was in it."""

@@ -48,10 +48,10 @@ def test_one_three_two_partitions_and_nothing_is_lost_or_doubled(
     running.do("jobs", "apply", job_of(tmp_path / "1", 1))
     running.produce(f"{JOB}-lines", lines(LINES, 1))
     running.wait_caught_up(JOB)
-    for before, after, point, victim, killed in STEPS:
+    for before, after, point, target, killed in STEPS:
         two_workers(running)
         assert running.job(JOB)["parallelism"] == before
-        crashpoints.arm(crash_points, point, victim)
+        crashpoints.arm(crash_points, point, target)
         running.produce(f"{JOB}-lines", lines(LINES, after))
         applied = running.do("jobs", "apply", job_of(tmp_path / str(after), after))
         assert f"{before} -> {after}" in str(applied)

@@ -184,8 +184,8 @@ def test_no_secret_is_in_an_answer(ran: Secured) -> None:
         assert answer.status_code == 200
         _assert_clean(ran, answer.content, path)
     for command in (("status",), ("doctor",), ("jobs", "show", JOB), ("txn", "list")):
-        said = ran.running.run(*command)
-        _assert_clean(ran, f"{said.document}{said.stderr}".encode(), " ".join(command))
+        shown = ran.running.run(*command)
+        _assert_clean(ran, f"{shown.document}{shown.stderr}".encode(), " ".join(command))
 
 
 @pytest.mark.security("5.14")
@@ -193,8 +193,8 @@ def test_no_secret_is_in_an_answer(ran: Secured) -> None:
 def test_no_secret_is_in_an_error(ran: Secured, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"PERSEID_{part}_PASSWORD_FILE", str(ran.folder / "wrong"))
     for command in ("status", "doctor"):
-        said = ran.running.run(command)
-        text = f"{said.document}{said.stderr}"
+        shown = ran.running.run(command)
+        text = f"{shown.document}{shown.stderr}"
         assert part.lower() in text.lower()
         _assert_clean(ran, text.encode(), command)
 

@@ -71,16 +71,16 @@ class Soak:
     def _kill(self, what: str) -> int:
         """Kills one process; how many epochs were committed by then."""
         deadline_s = time.monotonic() + HEALED_S
-        while (victim := self._nemesis.find(what)) is None:
+        while (target := self._nemesis.find(what)) is None:
             self._follower.poll(0.1)  # it is being started again
             assert time.monotonic() < deadline_s, self._timeout_text(f"a process to kill: {what}")
         before = self._nemesis.owner_id()
-        assert self._nemesis.kill(victim)
+        assert self._nemesis.kill(target)
         self._follower.poll(0.0)
         opened = self.progress.in_flight()
         at_s = round(time.monotonic() - self._began_s, 1)
         epoch = opened.epoch if opened is not None else None
-        self.reports.append(KillReport(what, victim.pid, at_s, epoch, before))
+        self.reports.append(KillReport(what, target.pid, at_s, epoch, before))
         return self.progress.committed_epochs
 
     def _await_epochs_above(self, epochs: int) -> None:

@@ -70,15 +70,15 @@ def progress(generation: int) -> list[dict[str, Any]]:
     """Spark's own reports of the query's micro-batches that had rows, in order."""
     name = f"fragment-{JOB}-{generation}"
     found = {
-        told["progress"]["batchId"]: told["progress"]
-        for _, told in events(Path(os.environ[EVENT_LOG]))
-        if told["Event"] == PROGRESS and told["progress"]["name"] == name
+        reported["progress"]["batchId"]: reported["progress"]
+        for _, reported in events(Path(os.environ[EVENT_LOG]))
+        if reported["Event"] == PROGRESS and reported["progress"]["name"] == name
     }
     return [found[n] for n in sorted(found) if rows(found[n])]
 
 
-def rows(told: dict[str, Any]) -> int:
-    (source,) = told["sources"]
+def rows(reported: dict[str, Any]) -> int:
+    (source,) = reported["sources"]
     return int(source["numInputRows"])
 
 
@@ -110,12 +110,12 @@ def test_a_killed_executor_loses_and_doubles_nothing_and_spark_shows_what_ran(
     compare(running, done["generation"])
 
 
-def span(told: dict[str, Any]) -> tuple[int, int]:
+def span(reported: dict[str, Any]) -> tuple[int, int]:
     """The offsets in the token log before and after a micro-batch; the first one has no start."""
-    (source,) = told["sources"]
+    (source,) = reported["sources"]
     start, end = (_document(source[name]) for name in ("startOffset", "endOffset"))
     last = int(end["offset"])
-    return int(start["offset"]) if start else last - rows(told), last
+    return int(start["offset"]) if start else last - rows(reported), last
 
 
 def _document(found: Any) -> Any:
@@ -143,10 +143,10 @@ def compare(running: RunningCluster, generation: int) -> None:
         if isinstance(one, EpochDone) and one.generation == generation:
             done[one.epoch] = one
     ran: list[int] = []
-    for told, (start, end) in zip(reports, spans, strict=True):
+    for reported, (start, end) in zip(reports, spans, strict=True):
         epochs = [log[n].epoch for n in range(start, end) if n in log and log[n].epoch in done]
         took_ms = sum(done[epoch].duration_ms for epoch in epochs)
-        assert took_ms <= told["durationMs"]["addBatch"] + len(epochs), (told, epochs)
+        assert took_ms <= reported["durationMs"]["addBatch"] + len(epochs), (reported, epochs)
         ran += epochs
     assert ran == sorted(done), "each epoch of the generation is in one micro-batch"
     assert len(ran) > 1

@@ -56,7 +56,7 @@ ORDER = {
 }  # fmt: skip
 
 
-def test_everyday_sql_gives_what_it_says(running: RunningCluster, tmp_path: Path) -> None:
+def test_everyday_sql_gives_the_expected_rows(running: RunningCluster, tmp_path: Path) -> None:
     running.topic("sql-orders", 1)
     running.topic("sql-lines", 1)
     (tmp_path / "job.yaml").write_text(JOB)

@@ -78,7 +78,7 @@ def installs(tree: Path) -> list[str]:
     return log.read_text().splitlines() if log.exists() else []
 
 
-def test_without_python_it_says_what_to_install(tree: Path) -> None:
+def test_without_python_it_names_what_to_install(tree: Path) -> None:
     ran = launch(tree, "version")
     assert ran.returncode == 1
     assert "no Python 3.11 or newer found" in ran.stderr
@@ -139,7 +139,7 @@ def test_a_machine_without_a_compiler_gets_the_locked_one(tree: Path) -> None:
     assert "--no-deps" in project
 
 
-def test_offline_says_so_and_the_next_try_starts_again(tree: Path) -> None:
+def test_offline_is_reported_and_the_next_try_starts_again(tree: Path) -> None:
     with_python(tree)
     ran = launch(tree, "version", offline=True)
     assert ran.returncode == 1

@@ -67,7 +67,7 @@ def test_every_package_is_in_the_layer_rules_and_in_the_wheel() -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
-def test_every_package_says_what_it_owns(package: Path) -> None:
+def test_every_package_states_what_it_owns(package: Path) -> None:
     docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text()))
     assert docstring and len(docstring) > 20
     area = package.parents[1]  # an area that is one package may have its README at the top

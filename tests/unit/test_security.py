@@ -92,7 +92,7 @@ def test_nothing_unpickles() -> None:
 
 
 @pytest.mark.security("5.13")
-def test_spark_opens_nothing_and_asks_nobody_elsewhere() -> None:
+def test_spark_opens_nothing_and_asks_no_other_host() -> None:
     assert session.SETTINGS["spark.ui.enabled"] == "false"
     ports = {"spark-master": 1, "spark-ui": 2}
     master, worker = parts.spark(Path("/java"), Path("/data"), ports, 1)

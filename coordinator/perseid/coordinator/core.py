@@ -217,7 +217,7 @@ def _own(state: ClusterState, job: JobState, now: Now) -> Step:
     if job.wants_stop and not job.entry.stop_checkpoint:
         job, more = switching.finish_stop(job, now)
         return job, actions + more
-    if corrections.gives_way(job):
+    if corrections.may_replace_failed(job):
         job, more = corrections.give_way(job, now)
         return job, actions + more
     shunned = [plan.owner] if plan is not None and plan.owner is not None else []

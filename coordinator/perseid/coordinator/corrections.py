@@ -62,7 +62,7 @@ def is_wanted(entry: JobEntry, plan: Plan | None, status: JobStatus | None) -> b
     )  # fmt: skip
 
 
-def gives_way(job: JobState) -> bool:
+def may_replace_failed(job: JobState) -> bool:
     """Whether the old revision is in a crash loop while another one is wanted."""
     dies = job.deaths >= DEATHS_MAX and job.in_flight > 0
     return (dies or job.tries >= FAILURES_MAX) and job.wants_switch
@@ -154,13 +154,13 @@ def _take_over(job: JobState, now: Now) -> Step:
         return switching.adopt_program(replace(job, rewind_to=None), target, now)
     if job.error is not None and job.error.get(AGAIN):
         return _finish(job, now, "the revision before cannot end without input either")
-    if job.program is not None and _goes_on(job.program, target):
+    if job.program is not None and _can_continue(job.program, target):
         reason = f"revision {target.revision} resumes after epoch {job.done}: only settings differ"
         return _change_revision(job, now, target, reason)
     return replace(job, rewind_to=None), []
 
 
-def _goes_on(old: Program, new: Program) -> bool:
+def _can_continue(old: Program, new: Program) -> bool:
     """Whether the new revision computes the same for every epoch that the old one ended."""
     return old.code == new.code != "" and only_loosens(old.spec, new.spec)
 
@@ -230,7 +230,7 @@ def rewound(job: JobState, record: Rewind, now: Now) -> JobState:
     # The rolled-back tokens lose their times too: their leader's clocks may have been ahead.
     time = token_time.resumed(kept[-1] if kept else None, job.log_time, now)
     return replace(
-        job, appending=False, tokens=kept, positions=moved, cut=False, time=time,
+        job, appending=False, tokens=kept, positions=moved, has_backlog=False, time=time,
         collecting=collecting, checks=tuple(c for c in job.checks if c.epoch <= record.epoch),
         checks_to=min(job.checks_to, record.epoch), late_to=min(job.late_to, record.epoch),
     ).with_events(f"epochs above {record.epoch} taken back")  # fmt: skip

@@ -41,10 +41,10 @@ def with_checks(job: JobState, checks: tuple[InputCheck, ...]) -> JobState:
         waiting = tuple(c for c in waiting if c.epoch != epoch)
     seen = max([job.checks_to, *(c.epoch for c in checks)])
     job = replace(job, checks=waiting, checks_to=seen)
-    return job.with_events(_said(gone, len(checks))) if gone else job
+    return job.with_events(_reports(gone, len(checks))) if gone else job
 
 
-def _said(epochs: Iterable[int], checks: int) -> str:
+def _reports(epochs: Iterable[int], checks: int) -> str:
     return (
         f"a replay will not compare the input of epochs {min(epochs)} to {max(epochs)}: an epoch "
         f"has {checks} checks (source tasks times sources), and tokens carry "

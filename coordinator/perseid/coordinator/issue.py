@@ -69,7 +69,7 @@ def may_issue(job: JobState) -> bool:
     if job.appending or not job.begun or job.phase not in OWNED or job.truncated is not None:
         return False
     running = job.phase is Phase.RUNNING
-    return job.in_flight < (CREDITS_BACKLOG if running and job.cut else CREDITS_IDLE)
+    return job.in_flight < (CREDITS_BACKLOG if running and job.has_backlog else CREDITS_IDLE)
 
 
 def _first_of_its_revision(job: JobState) -> bool:
@@ -98,7 +98,7 @@ def cut_input(job: JobState, *, full: bool) -> tuple[SourceRange, ...]:
     }
     most = job.program.spec.epoch if job.program is not None else EpochSpec(max_records=SIZE_FIRST)
     size = min(job.size or SIZE_FIRST, most.max_records)
-    shares = share(waiting, max(1, int(size * job.room)))
+    shares = share(waiting, max(1, int(size * job.throttle_factor)))
     shares = input_bytes.within(shares, job.record_bytes, most.max_bytes)
     ranges = []
     for (source, partition), position in sorted(job.positions.items()):
@@ -162,7 +162,7 @@ def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
         positions=positions_after(job.positions, ranges_of(token)),
         reached_s=now.monotonic_s,
         issued_s=now.monotonic_s,
-        cut=job.backlog > token.records,  # more records waited than it took
+        has_backlog=job.backlog > token.records,  # more records waited than it took
         checks=job.checks[len(token.checks):],
     )  # fmt: skip
     if holding.is_full(job) and not held:

@@ -439,9 +439,9 @@ def _check_reported(
         if isinstance(r, EpochDone) and r.job_uuid == plan.job_uuid and r.epoch > plan.base_epoch
         and offsets.get(r.epoch) == r.token_offset
     ]  # fmt: skip
-    behind = {p: epoch for p, epoch in ledger.items() if epoch < max(done, default=0)}
-    if behind:
-        partition, epoch = min(behind.items())
+    lagged = {p: epoch for p, epoch in ledger.items() if epoch < max(done, default=0)}
+    if lagged:
+        partition, epoch = min(lagged.items())
         raise lost_by_broker(
             f"{names.ledger(plan.job)}[{partition}] ends with epoch {epoch}, and epoch {max(done)} "
             "was reported as committed"

@@ -100,7 +100,7 @@ class Looking:
     def _look_at_ends(self, name: str) -> None:
         """Reads the ends, so that the epoch after one without backlog takes the newest input."""
         job = self._state().jobs.get(name)
-        if job is not None and not job.cut:
+        if job is not None and not job.has_backlog:
             self._ends.look_at(job.source_partitions)
 
 

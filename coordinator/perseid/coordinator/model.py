@@ -162,10 +162,10 @@ class JobState:
     active_ms: Mapping[tuple[str, int], int] = field(default_factory=dict)  # see `watermark`
     late: int = 0  # rows below the watermark, as far as reported
     late_to: int = 0  # epochs up to this one are counted in `late`
-    cut: bool = False  # the last token did not take all input
+    has_backlog: bool = False  # the last token did not take all input
     size: int = 0  # records of a full epoch
     record_bytes: Mapping[str, float] = field(default_factory=dict)  # by source, as far as known
-    room: float = 1.0  # share of `size` allowed while states are near their limit
+    throttle_factor: float = 1.0  # share of `size` allowed while states are near their limit
     done: int = 0  # all epochs up to this one are logged and committed
     ledger_highest: int = 0  # highest epoch in any ledger partition
     stalled_for_s: float = 0.0  # time without a reported end of an epoch

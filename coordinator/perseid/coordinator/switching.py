@@ -131,7 +131,8 @@ def adopt_program(job: JobState, target: Program, now: Now) -> Step:
     positions = {**job.next_starts, **kept}
     job = replace(
         job, plan=plan, generation=plan.generation, program=target, next_program=None,
-        next_starts={}, layout=build(target.spec, plan.layout), positions=positions, cut=False,
+        next_starts={}, layout=build(target.spec, plan.layout), positions=positions,
+        has_backlog=False,
         fragment="", reached_s=now.monotonic_s,
     ).with_events(
         f"switched to revision {target.revision} after epoch {job.tip.epoch}"

@@ -30,7 +30,7 @@ class Totals:
     restarts: int = 0  # placed again, after a failure or a worker that left
     takeovers: int = 0  # of those: on another worker
     checkpoints: int = 0
-    checkpoints_given_up: int = 0
+    checkpoints_aborted: int = 0
     checkpoint_s: float | None = None  # from the newest checkpoint's token to its pointer
     state_rows: int | None = None  # after the newest epoch, like `states`
     states: tuple[OperatorState, ...] = ()
@@ -76,4 +76,4 @@ class Totals:
         return replace(self, checkpoints=self.checkpoints + 1, checkpoint_s=max(0.0, seconds))
 
     def gave_up_a_checkpoint(self) -> Totals:
-        return replace(self, checkpoints_given_up=self.checkpoints_given_up + 1)
+        return replace(self, checkpoints_aborted=self.checkpoints_aborted + 1)

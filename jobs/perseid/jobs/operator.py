@@ -94,11 +94,11 @@ class Emitter:
         try:
             return rows.select(expected.names).cast(expected)
         except (KeyError, ValueError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            said = "declares" if declared is not None else "first emitted"
+            verb = "declares" if declared is not None else "first emitted"
             where = "" if to == MAIN else f" to {to}"
             raise BadInputError(
                 f"operator {self._operator} emitted{where} columns {_columns(rows.schema)}, but it "
-                f"{said} {_columns(expected)}: {error}; emit the same columns every time"
+                f"{verb} {_columns(expected)}: {error}; emit the same columns every time"
             ) from None
 
 

@@ -57,7 +57,7 @@ def up(
         raise UsageError(
             f"--master {master!r}: write local[2], standalone, embedded or spark://host:port"
         )
-    cluster = Cluster(data, say=output.note)
+    cluster = Cluster(data, note=output.note)
     deployment = cluster.up(workers, coordinators, outside=Outside(
         kafka=kafka, zookeeper=zookeeper, redis=redis, master=master, store=store,
         schema_registries=schema_registries, query=query, spark=spark,
@@ -89,7 +89,7 @@ def down(
     """Stop what `up` started; topics, checkpoints and state stay unless purged."""
     from perseid.embedded import Cluster
 
-    cluster = Cluster(data, say=output.note)
+    cluster = Cluster(data, note=output.note)
     if dry_run:
         stopped = [info.name for info in cluster.processes() if info.alive]
     else:

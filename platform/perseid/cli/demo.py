@@ -78,7 +78,7 @@ def demo(
     if master is not None and not master.startswith(MASTERS):
         raise UsageError(f"--master {master!r}: expected local[2] or standalone")
     wish = Wish(records, rate, parse_all(kill or [], master or _master(data)), seed)
-    cluster = Cluster(data, say=output.note)
+    cluster = Cluster(data, note=output.note)
     deployment = cluster.up(workers=None, coordinators=None, master=master)
     with connect(deployment) as bed:
         document, faults = _play(cluster, bed, wish)

@@ -26,7 +26,7 @@ MAKE = "-XX:ArchiveClassesAtExit="
 
 
 def class_archive(
-    java: Path, home: Path, environment: Mapping[str, str], say: Callable[[str], None]
+    java: Path, home: Path, environment: Mapping[str, str], note: Callable[[str], None]
 ) -> Path | None:
     """The archive for workers of SPARK_HOME `home`, made on first use.
 
@@ -38,14 +38,14 @@ def class_archive(
     if place.is_file():
         return place
     remove_orphans()
-    say("recording the classes of a worker (once, some 20 s)")
+    note("recording the classes of a worker (once, some 20 s)")
     try:
         problem = _train(place, environment)
     except OSError as error:  # a cache that is not writable
         problem = str(error)
     if problem is None:
         return place
-    say(f"the classes of a worker could not be recorded, so workers start slower: {problem}")
+    note(f"the classes of a worker could not be recorded, so workers start slower: {problem}")
     return None
 
 

@@ -24,14 +24,14 @@ class Cluster:
     def __init__(
         self,
         data: Path | None = None,
-        say: Callable[[str], None] = lambda _: None,
+        note: Callable[[str], None] = lambda _: None,
         *,
         tied: bool = False,
     ) -> None:
         """`tied`: what `up` starts ends when this process ends in any way (for tests)."""
         self.data = locate(data)
         self.home = Home(self.data)
-        self._say = say
+        self._note = note
         self._owner = mark(os.getpid()) if tied else None
 
     def up(
@@ -44,12 +44,12 @@ class Cluster:
         """Starts what is missing, waits until healthy. None: as many as are running, else 2."""
         chosen = outside or Outside(master=master)
         return lifecycle.up(
-            self.data, lifecycle.Wanted(workers, coordinators, chosen), self._say, self._owner
+            self.data, lifecycle.Wanted(workers, coordinators, chosen), self._note, self._owner
         )
 
     def down(self, purge: bool = False) -> list[str]:
         """Stops what `up` started; returns the names of what was running."""
-        return lifecycle.down(self.data, purge=purge, say=self._say)
+        return lifecycle.down(self.data, purge=purge, note=self._note)
 
     @property
     def deployment(self) -> Deployment:

@@ -14,11 +14,11 @@ from perseid.embedded.java import java_home
 from perseid.embedded.spark_home import lean_home
 
 
-def environment(say: Callable[[str], None]) -> dict[str, str]:
+def environment(note: Callable[[str], None]) -> dict[str, str]:
     """The same as `up` gives its workers; RefusedError where there is no Java."""
     java, spark = java_home(), lean_home()
     found = parts.spark_environment(java, spark)
-    return found | java_options(class_archive(java, spark, found, say))
+    return found | java_options(class_archive(java, spark, found, note))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def differences(folder: Path, wanted: dict[str, str]) -> list[str]:
 
 
 def kafka_jars(
-    java_home: Path, say: Callable[[str], None] = lambda _: None, lock: Path = LOCK
+    java_home: Path, note: Callable[[str], None] = lambda _: None, lock: Path = LOCK
 ) -> Path:
     """The folder with the broker's jars, resolved on first use."""
     wanted = read_lock(lock)
@@ -52,9 +52,9 @@ def kafka_jars(
         found = differences(folder, wanted)
         if not found:
             return folder
-        say(f"the cached Kafka jars are damaged ({found[0]}): resolving them again")
+        note(f"the cached Kafka jars are damaged ({found[0]}): resolving them again")
         shutil.rmtree(folder, ignore_errors=True)
-    say(f"resolving Kafka {KAFKA[2]} (43 MB, once)")
+    note(f"resolving Kafka {KAFKA[2]} (43 MB, once)")
     return _resolve_into(folder, wanted, java_home)
 
 

@@ -30,7 +30,7 @@ from perseid.errors import RefusedError, RetryableError
 from perseid.records import Deployment
 from perseid.records.marks import Mark
 
-Say = Callable[[str], None]
+Note = Callable[[str], None]
 # Two cold JVMs and a log recovery on a loaded two-core machine; normally three to five seconds.
 HEALTHY_TIMEOUT_S = 180.0
 # Spark drivers import pyspark and start a JVM each: ten seconds, and 118 on a slow, busy machine.
@@ -60,7 +60,7 @@ class Wanted:
 
 
 def up(
-    data: Path, wanted: Wanted, say: Say = lambda _: None, owner: Mark | None = None
+    data: Path, wanted: Wanted, note: Note = lambda _: None, owner: Mark | None = None
 ) -> Deployment:
     """Starts what is missing and waits until all is healthy; it ends with `owner`, if given."""
     home = Home(data)
@@ -71,16 +71,16 @@ def up(
         if not home.deployment.is_file():
             _forget_state(home)  # of a cluster whose folder was deleted
         outside = Outside.kept(home.outside).changed_by(wanted.outside)
-        plan = prepare(home, outside, workers, coordinators, say)
+        plan = prepare(home, outside, workers, coordinators, note)
         home.outside.write_text(json.dumps(asdict(outside)) + "\n")
         home.deployment.write_text(plan.deployment.model_dump_json(indent=2) + "\n")
         deployment = Deployment.load(home.deployment)
         kept = {spec.name for spec in table.read_specs(home)}
         engines = [spec for spec in plan.engines if spec.name in kept]
         apply(home, [*plan.base, *engines])
-        _wait_for_base(home, deployment, say)
+        _wait_for_base(home, deployment, note)
         apply(home, [*plan.base, *plan.engines])
-        _wait_for_engines(home, deployment, plan.engines, say)
+        _wait_for_engines(home, deployment, plan.engines, note)
     return deployment
 
 
@@ -89,14 +89,14 @@ def _forget_state(home: Home) -> None:
     shutil.rmtree(state_root(home.data), ignore_errors=True)
 
 
-def down(data: Path, *, purge: bool = False, say: Say = lambda _: None) -> list[str]:
+def down(data: Path, *, purge: bool = False, note: Note = lambda _: None) -> list[str]:
     """Stops all that `up` started here and nothing else; returns the names of what was running."""
     home = Home(data)
     if not home.run.is_dir():
         return []
     with exclusive(home):
         stopped = [info.name for info in table.processes(data) if info.alive]
-        _stop(home, say)
+        _stop(home, note)
         if purge:
             _purge(home)
     return stopped
@@ -110,27 +110,27 @@ def apply(home: Home, specs: list[ProcessSpec]) -> None:
     send(table.keeper(home), signal.SIGHUP)
 
 
-def _wait_for_base(home: Home, deployment: Deployment, say: Say) -> None:
+def _wait_for_base(home: Home, deployment: Deployment, note: Note) -> None:
     checks = health.probes(deployment)
     if deployment.master.startswith("spark://"):
         checks["spark-master"] = lambda: health.spark_master(deployment.master)
     for name, probe in checks.items():
-        say(f"waiting for {name}")
+        note(f"waiting for {name}")
         until_healthy(home, probe, HEALTHY_TIMEOUT_S, name)
 
 
 def _wait_for_engines(
-    home: Home, deployment: Deployment, engines: list[ProcessSpec], say: Say
+    home: Home, deployment: Deployment, engines: list[ProcessSpec], note: Note
 ) -> None:
     coordinators, workers = (
         sorted(spec.name for spec in engines if spec.kind == kind)
         for kind in ("coordinator", "worker")
     )
     if coordinators:
-        say("waiting for the coordinator")
+        note("waiting for the coordinator")
         until_healthy(home, lambda: health.leader(deployment), ENGINES_TIMEOUT_S, *coordinators)
     if workers:
-        say(f"waiting for {len(workers)} workers")
+        note(f"waiting for {len(workers)} workers")
     for name in workers:
         until_healthy(home, partial(health.worker, deployment, name), ENGINES_TIMEOUT_S, name)
 
@@ -167,13 +167,13 @@ def _restarts(home: Home, processes: Iterable[str]) -> dict[str, int]:
     return {name: one.restarts if one is not None else 0 for name, one in running.items()}
 
 
-def _stop(home: Home, say: Say) -> None:
+def _stop(home: Home, note: Note) -> None:
     """Asks the keeper to stop; kills by tag and mark what it could not stop."""
     keeper = table.keeper(home)
     specs = table.read_specs(home)
     table.write_specs(home, [])  # from here on no supervisor starts a keeper
     if keeper is not None:
-        say("stopping")
+        note("stopping")
         # An empty list makes the keeper stop its supervisors in order; then it gets the signal to
         # exit.
         send(keeper, signal.SIGTERM)

@@ -27,7 +27,7 @@ from perseid.errors import PermanentError, RefusedError
 from perseid.records import Deployment, spark_settings
 from perseid.records.deployment import QUERIES, parse_registries
 
-Say = Callable[[str], None]
+Note = Callable[[str], None]
 FORMAT_TIMEOUT_S = 60
 MADE_BY = "version"  # in the broker's folder: the Kafka version that formatted its data
 
@@ -71,7 +71,7 @@ class Plan:
     engines: list[ProcessSpec]
 
 
-def prepare(home: Home, outside: Outside, workers: int, coordinators: int, say: Say) -> Plan:
+def prepare(home: Home, outside: Outside, workers: int, coordinators: int, note: Note) -> Plan:
     """Makes the files; returns what to start. Harmless when repeated."""
     numbers = ports(home.ports)
     java = java_home()
@@ -79,8 +79,8 @@ def prepare(home: Home, outside: Outside, workers: int, coordinators: int, say: 
     environment = parts.spark_environment(java, spark) | {logs.FORMAT: logs.chosen_format()}
     # Concurrently with Kafka's jars, which take as long on first use.
     with ThreadPoolExecutor(1, "perseid-classes") as pool:
-        recorded = pool.submit(class_archive, java, spark, environment, say)
-        base = _base(home, outside, workers, numbers, java, say)
+        recorded = pool.submit(class_archive, java, spark, environment, note)
+        base = _base(home, outside, workers, numbers, java, note)
     archive = recorded.result()
     deployment = _deployment(home, outside, numbers)
     # Other settings make other specs, and the keeper restarts processes whose spec has changed.
@@ -95,14 +95,14 @@ def prepare(home: Home, outside: Outside, workers: int, coordinators: int, say: 
 
 
 def _base(
-    home: Home, outside: Outside, workers: int, numbers: dict[str, int], java: Path, say: Say
+    home: Home, outside: Outside, workers: int, numbers: dict[str, int], java: Path, note: Note
 ) -> list[ProcessSpec]:
     """The parts that are not the user's own."""
     base: list[ProcessSpec] = []
     if outside.zookeeper is None:
         base.append(_zookeeper(home, java, numbers["zookeeper"]))
     if outside.kafka is None:
-        base.append(_broker(home, java, numbers, say))
+        base.append(_broker(home, java, numbers, note))
     if outside.redis is None:
         folder = _folder(home, "redis")
         base.append(parts.redis(folder, numbers["redis"]))
@@ -149,12 +149,12 @@ def _zookeeper(home: Home, java: Path, port: int) -> ProcessSpec:
     return parts.zookeeper(java, folder)
 
 
-def _broker(home: Home, java: Path, numbers: dict[str, int], say: Say) -> ProcessSpec:
+def _broker(home: Home, java: Path, numbers: dict[str, int], note: Note) -> ProcessSpec:
     folder = _folder(home, "kafka")
     formatted = (folder / "data" / "meta.properties").is_file()
     if formatted:
         check_readable(folder)
-    jars = kafka_jars(java, say)
+    jars = kafka_jars(java, note)
     properties = parts.broker_properties(folder, numbers["kafka"], numbers["controller"])
     (folder / "server.properties").write_text(properties)
     (folder / "log4j2.properties").write_text(parts.LOG4J)

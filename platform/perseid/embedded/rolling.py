@@ -27,7 +27,7 @@ KINDS = ("coordinator", "worker")
 LEAVE_S = 60.0  # the keeper kills a process that does not end much sooner
 RETURN_S = 300.0  # a Spark driver next to a busy one, on few cores
 
-Say = Callable[[str], None]
+Note = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def planned(data: Path, deployment: Deployment, names: Sequence[str]) -> list[st
 
 
 def restart(
-    data: Path, deployment: Deployment, names: Sequence[str], say: Say = lambda _: None
+    data: Path, deployment: Deployment, names: Sequence[str], note: Note = lambda _: None
 ) -> Iterator[Restarted]:
     """Restarts one after the other, each when the caller requests the next.
 
@@ -77,7 +77,7 @@ def restart(
     home = Home(data)
     with exclusive(home), closing(Registry.connect(deployment)) as registry:
         for name in planned(data, deployment, names):
-            say(f"restarting {name}")
+            note(f"restarting {name}")
             yield _one(home, registry, name)
 
 

@@ -25,7 +25,7 @@ from perseid.errors import (
     UnexpectedError,
     UsageError,
 )
-from perseid.errors.texts import cut, said
+from perseid.errors.texts import cut, text_of
 
 _KINDS: dict[str, type[PerseidError]] = {
     c.__name__: c
@@ -39,7 +39,7 @@ _KINDS: dict[str, type[PerseidError]] = {
 
 def describe(error: PerseidError, token: str) -> str:
     """The error as one line of ASCII that `parse` finds inside a stack trace."""
-    return f"{_mark(token)}{json.dumps([known_kind(error), cut(said(error))])}"
+    return f"{_mark(token)}{json.dumps([known_kind(error), cut(text_of(error))])}"
 
 
 def parse(text: str, token: str) -> PerseidError | None:
@@ -48,10 +48,10 @@ def parse(text: str, token: str) -> PerseidError | None:
     if not mark:
         return None
     try:
-        kind, said_ = json.JSONDecoder().raw_decode(rest)[0]
+        kind, text = json.JSONDecoder().raw_decode(rest)[0]
     except ValueError:  # the text was cut
         return None
-    return made(kind, said_)
+    return made(kind, text)
 
 
 def known_kind(error: PerseidError) -> str:

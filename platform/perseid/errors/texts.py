@@ -34,7 +34,7 @@ def cut(text: str, bytes_max: int = TEXT_MAX) -> str:
     return plain[:head].decode("utf-8", "ignore") + between + tail.decode("utf-8", "ignore")
 
 
-def said(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
     """The text of `error`, uncut, even if `str` fails; its kind if the text is empty."""
     try:
         return str(error) or kind_of(error)
@@ -49,7 +49,7 @@ def kind_of(error: BaseException) -> str:
 
 def named(error: BaseException) -> str:
     """Kind and text, in Python's form."""
-    kind, text = kind_of(error), said(error)
+    kind, text = kind_of(error), text_of(error)
     return text if text.startswith(kind) else f"{kind}: {text}"
 
 

@@ -144,10 +144,10 @@ class _Text(logging.Formatter):
     """`time LEVEL logger: message [job=j epoch=7]`; the lines of a traceback follow, indented."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said = " ".join(f"{name}={_value(value)}" for name, value in fields_of(record).items())
+        shown = " ".join(f"{name}={_value(value)}" for name, value in fields_of(record).items())
         parts = [
             f"{self.formatTime(record)} {record.levelname} {record.name}: "
-            f"{escaped(cut_line(record.getMessage()))}{f' [{said}]' if said else ''}"
+            f"{escaped(cut_line(record.getMessage()))}{f' [{shown}]' if shown else ''}"
         ]
         trace = _trace(self, record)
         parts += [f"    {escaped(part)}" for part in trace.splitlines()]

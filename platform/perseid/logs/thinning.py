@@ -60,15 +60,15 @@ class Thinned(logging.Filter):
         if record.levelno < logging.WARNING and record.name != "perseid.kafka":
             return True
         try:
-            said = record.getMessage()
+            message = record.getMessage()
         except Exception:  # invalid arguments; the handler reports them, and does not raise
             return True
         job = "" if record.name == "perseid.kafka" else self._job_of(record)
         with self._one_at_a_time:
-            missed = self._repeats.admit(f"{record.name} {job}", said, self._now())
+            missed = self._repeats.admit(f"{record.name} {job}", message, self._now())
         if missed is None:
             return False
         if missed:
-            text = f"{said} (and {missed} like it that were not written)"
+            text = f"{message} (and {missed} like it that were not written)"
             record.msg, record.args = text, None
         return True

@@ -74,8 +74,8 @@ class Stack(ABC):
     def do(self, *arguments: str) -> Any:
         """As `run`; AssertionError with the output unless it exits with 0."""
         ran = self.run(*arguments)
-        said = f"perseid {' '.join(arguments)}: {ran.code} {ran.document} {ran.stderr}"
-        assert ran.code == 0, said
+        message = f"perseid {' '.join(arguments)}: {ran.code} {ran.document} {ran.stderr}"
+        assert ran.code == 0, message
         return ran.document
 
     def topic(self, name: str, partitions: int = 4) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from perseid import logs
 from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError
-from perseid.errors.texts import EVENT_MAX, cut, kind_of, said
+from perseid.errors.texts import EVENT_MAX, cut, kind_of, text_of
 from perseid.jobs.environments import activating, own_code
 from perseid.jobs.environments.installing import Environments
 from perseid.jobs.model import layout as layouts
@@ -167,7 +167,7 @@ class Fragment:
         except BaseException as error:
             # Without a report the coordinator would wait for a fragment that no longer exists.
             log.critical("the worker ends: how its fragment ended cannot be reported: %s",
-                         cut(said(error)), exc_info=error)  # fmt: skip
+                         cut(text_of(error)), exc_info=error)  # fmt: skip
             end_worker(EXIT_UNREPORTED)
 
     def _run_and_report(self) -> tuple[LastWord, FragmentState] | None:
@@ -210,9 +210,9 @@ class Fragment:
         fence(runner)
         past = self._history(clients)
         try:
-            with ThreadPoolExecutor(2, "perseid-plan") as beside:
-                planned = beside.submit(runner.prepare)
-                begun = beside.submit(self._start_query, runner, clients, past.base.offset)
+            with ThreadPoolExecutor(2, "perseid-plan") as pool:
+                planned = pool.submit(runner.prepare)
+                begun = pool.submit(self._start_query, runner, clients, past.base.offset)
                 done, origin, events = restore_all(runner, self.plan, past)
             planned.result()
             log.info("restored from %s", origin or "nothing", extra={"epoch": done})
@@ -252,7 +252,7 @@ class Fragment:
         take = partial(self._take, runner, clients)
         if self.deployment.query == "loop":
             self._query = query.start_loop(*given, lambda: take(query.arriving(
-                clients.tokens, topic, lambda: self._offset, self._goes_on
+                clients.tokens, topic, lambda: self._offset, self._continues
             )))  # fmt: skip
         else:
             brokers = runner.context.brokers
@@ -284,7 +284,7 @@ class Fragment:
             except Exception as error:  # Spark itself may have ended
                 log.warning("the query cannot be stopped: %s", error)
 
-    def _goes_on(self) -> bool:
+    def _continues(self) -> bool:
         return not (self._stopping.is_set() or self._finishing.is_set())
 
     def _base(self, token: Token) -> tuple[str, int] | None:
@@ -304,7 +304,7 @@ class Fragment:
         self, runner: EpochRunner, feed: EpochFeed, clients: Clients, offset: int, value: bytes
     ) -> None:
         with self._busy:
-            if offset < feed.start_offset or not self._goes_on():
+            if offset < feed.start_offset or not self._continues():
                 return
             if offset != self._offset:
                 raise RetryableError(
@@ -341,10 +341,10 @@ class Fragment:
     def _judge_memory(
         self, runner: EpochRunner, clients: Clients, found: Sequence[Mapping[str, Any]]
     ) -> None:
-        said = runner.memory.look(self._epoch, found)
+        warnings = runner.memory.look(self._epoch, found)
         if runner.context.lanes:  # otherwise the state is on other machines
-            said += self.machine.judge(self.plan.job, self._epoch, found)
-        for warning in said:
+            warnings += self.machine.judge(self.plan.job, self._epoch, found)
+        for warning in warnings:
             self._report(clients.progress, "warning", events=(warning,))
 
     def _report_event_times(self, progress: Appender, order: EpochOrder, counts: Counts) -> None:
@@ -377,7 +377,7 @@ class Fragment:
 
     def _look(self, runner: EpochRunner, clients: Clients) -> None:
         """What a fragment does that has waited for a token for LOOK_S."""
-        if time.monotonic() - self._taken_s < part_orders.LOOK_S or not self._goes_on():
+        if time.monotonic() - self._taken_s < part_orders.LOOK_S or not self._continues():
             return
         if self._busy.acquire(blocking=False):
             try:
@@ -468,7 +468,7 @@ class Fragment:
         record = replace(
             self._state("failed"),
             error_kind=kind_of(known),
-            error=cut(said(known)),
+            error=cut(text_of(known)),
             permanent=isinstance(known, PermanentError),
         )
         self._report_until_acknowledged(progress, record)
@@ -489,7 +489,7 @@ class Fragment:
             except RetryableError as error:
                 log.warning("the fragment's end is not reported yet: %s", error)
             except Exception as error:
-                log.error("the fragment's end is not reported yet: %s", cut(said(error)))
+                log.error("the fragment's end is not reported yet: %s", cut(text_of(error)))
                 if time.monotonic() - began_s > REPORT_FOR_S:
                     raise
                 record = replace(record, error=cut(record.error, EVENT_MAX))

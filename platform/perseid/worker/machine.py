@@ -67,12 +67,14 @@ def look() -> Memory:
     found = [Memory(machine.available, machine.total)]
     for group, (limit, used, spare) in groups(Path(os.environ.get(CGROUPS, "/sys/fs/cgroup"))):
         if (group / limit).is_file() and (group / used).is_file():
-            said = (group / limit).read_text().strip()
-            if said != "max" and int(said) < machine.total:
+            value = (group / limit).read_text().strip()
+            if value != "max" and int(value) < machine.total:
                 lines = (group / "memory.stat").read_text().splitlines()
                 counted = dict(line.split() for line in lines)
                 free = sum(int(counted.get(name, 0)) for name in spare)
-                found.append(Memory(int(said) - int((group / used).read_text()) + free, int(said)))
+                found.append(
+                    Memory(int(value) - int((group / used).read_text()) + free, int(value))
+                )
     return min(found, key=lambda memory: memory.spare)
 
 

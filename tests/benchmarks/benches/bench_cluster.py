@@ -95,7 +95,7 @@ def place(data: Path | None) -> Iterator[Place]:
         output.note("perseid: a cluster runs on this machine too; `perseid down` for true figures")
     ours = data is None or not data.exists() or not any(data.iterdir())
     folder = data or Path(tempfile.mkdtemp(prefix="perseid-bench-"))
-    cluster = Cluster(folder, say=output.note)
+    cluster = Cluster(folder, note=output.note)
     try:
         deployment = cluster.up(workers=0, coordinators=0)
         admin = TopicAdmin(deployment.kafka, timeout_s=ASKED_S)

@@ -162,7 +162,7 @@ def _simulation(asked: Asked, _data: Path | None) -> Result:
     from benches import results
 
     seeds = asked.runs or SEEDS
-    rows = _beside(
+    rows = _with_peers(
         "benches.simulation_speed", str(seeds),
         failed="a seed failed (see above), so its speed means nothing",
     )  # fmt: skip
@@ -175,14 +175,14 @@ def _nexmark(asked: Asked, data: Path | None) -> Result:
 
     records, runs = asked.records or NEXMARK_RECORDS, asked.runs or NEXMARK_RUNS
     with tempfile.TemporaryDirectory(prefix="perseid-nexmark-") as scratch:
-        rows = _beside(
+        rows = _with_peers(
             "benches.nexmark_run", str(records), str(runs), str(data or scratch),
             failed="a query failed or answered wrongly, see above",
         )  # fmt: skip
     return results.document("nexmark", {"events": records, "runs": runs}, rows)
 
 
-def _beside(module: str, *arguments: str, failed: str) -> list[Result]:
+def _with_peers(module: str, *arguments: str, failed: str) -> list[Result]:
     """The rows that a module measures, in a process of its own."""
     command = [sys.executable, "-m", module, *arguments]
     ran = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, env=environment())

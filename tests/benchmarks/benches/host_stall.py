@@ -70,7 +70,7 @@ Found = TypeVar("Found")
 
 
 def steady(
-    what: str, run: Callable[[], Found], say: Callable[[str], None],
+    what: str, run: Callable[[], Found], note: Callable[[str], None],
     *, exact: bool = True, watched: bool = False,
 ) -> Found:  # fmt: skip
     """Returns the result of `run` if the host did not stall; else reports the stall and retries.
@@ -87,11 +87,11 @@ def steady(
                 found = run()
             detector.check()
         except HostStalled as error:
-            say(f"{what}: {error}; try {number} of {TRIES_MAX} is void")
+            note(f"{what}: {error}; try {number} of {TRIES_MAX} is void")
         except PermanentError as error:
             if exact or not detector.stalled:
                 raise
-            say(f"{what}: {error}, in a try that is void: the host stalled")
+            note(f"{what}: {error}, in a try that is void: the host stalled")
         else:
             return found
     raise PermanentError(

@@ -48,7 +48,7 @@ class Install:
         return next(self.folder.glob("lib/python*/site-packages/pyspark"))
 
 
-def install(name: str, say: Callable[[str], None]) -> Install:
+def install(name: str, note: Callable[[str], None]) -> Install:
     """The peer `name`, fetched first when it is not in the cache."""
     locked = PROGRAMS / f"{name}.txt"
     folder = cache_root() / "peers" / f"{name}-{short_digest(locked.read_bytes())}"
@@ -56,7 +56,7 @@ def install(name: str, say: Callable[[str], None]) -> Install:
     done = folder / "complete"
     if done.is_file():
         return found
-    say(f"fetching {DISTRIBUTIONS[name]} {found.version} into {folder} (once)")
+    note(f"fetching {DISTRIBUTIONS[name]} {found.version} into {folder} (once)")
     shutil.rmtree(folder, ignore_errors=True)
     venv.create(folder, with_pip=True)
     _run([str(found.python), "-m", "pip", "install", "--quiet", "-r", str(locked)])

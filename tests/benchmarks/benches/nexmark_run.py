@@ -123,8 +123,8 @@ def measure(running: RunningCluster, events: Events, runs: int) -> Iterator[dict
     for query in QUERIES:
         expected = answers(query, sent)
         once = partial(_judged, running, query, events, expected)
-        rates = [steady(f"nexmark {query}", once, _say) for _ in range(runs)]
-        _say(f"nexmark {query}: {expected.total()} rows, {rates} records/s")
+        rates = [steady(f"nexmark {query}", once, _note) for _ in range(runs)]
+        _note(f"nexmark {query}: {expected.total()} rows, {rates} records/s")
         yield row_of(query, expected.total(), rates)
 
 
@@ -148,13 +148,13 @@ def _judged(running: RunningCluster, query: str, events: Events, expected: Count
     return rate
 
 
-def _say(text: str) -> None:
+def _note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
 def main(arguments: Sequence[str]) -> int:
     records, runs, data = int(arguments[0]), int(arguments[1]), Path(arguments[2])
-    cluster = Cluster(data, say=_say)
+    cluster = Cluster(data, note=_note)
     cluster.up(workers=1, coordinators=1)
     try:
         rows = list(measure(RunningCluster(cluster), Events(records, SEED), runs))

@@ -86,12 +86,12 @@ class Perseid:
     def kill(self) -> int:
         with self._nemesis() as nemesis:
             deadline_s = time.monotonic() + 30
-            while (victim := nemesis.find("worker")) is None:
+            while (target := nemesis.find("worker")) is None:
                 if time.monotonic() > deadline_s:
                     raise PermanentError("no worker owns the job for 30 s")
                 time.sleep(0.05)
             now_ms = time.time_ns() // 1_000_000
-            send(victim, 9)
+            send(target, 9)
         return now_ms
 
     def roots(self) -> list[int]:

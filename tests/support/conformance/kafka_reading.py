@@ -14,7 +14,7 @@ SCRIPTS: Scripts[KafkaSide] = Scripts()
 
 
 @SCRIPTS.add([0, 1, 2, 3, 4], [1], [2, 3, 4], [], [5], [0])
-def reading_goes_on_where_it_ended(side: KafkaSide) -> Iterator[object]:
+def reading_resumes_where_it_ended(side: KafkaSide) -> Iterator[object]:
     name, reader, writer = side.kafka.topic(), side.kafka.reader(), side.kafka.writer
 
     def read(offset: int, most: int, wait_s: float = PATIENCE_S) -> list[int]:
@@ -52,7 +52,7 @@ def a_range_has_all_its_records_or_fails(side: KafkaSide) -> Iterator[object]:
 
 
 @SCRIPTS.add("LogAppendTime", "CreateTime", True)
-def the_broker_stamps_records_where_the_topic_says_so(side: KafkaSide) -> Iterator[object]:
+def the_broker_stamps_records_where_the_topic_is_set_so(side: KafkaSide) -> Iterator[object]:
     topics, name, usual = side.kafka.topics, side.kafka.topic(), side.kafka.topic()
     topics.delete([name])
     settings = {"message.timestamp.type": "LogAppendTime"}

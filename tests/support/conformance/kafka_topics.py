@@ -73,7 +73,7 @@ def a_partition_that_is_not_there_is_one_without_a_leader(side: KafkaSide) -> It
 
 
 @SCRIPTS.add({0: 1}, ["RetryableError"], {0: 1}, ["TransientAnswer"])
-def ends_are_known_beside_a_partition_without_a_leader(side: KafkaSide) -> Iterator[object]:
+def ends_are_known_although_one_partition_has_no_leader(side: KafkaSide) -> Iterator[object]:
     name = side.kafka.topic()
     side.kafka.writer.append(name, 0, b"v")
     for other in ((name, 9), ("nowhere", 0)):

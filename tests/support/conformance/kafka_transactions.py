@@ -133,7 +133,7 @@ def a_fenced_one_that_sends_nothing_hears_nothing(side: KafkaSide) -> Iterator[o
 
 
 @SCRIPTS.add("committed", "committed", [b"mine", b"again"])
-def another_id_and_a_prepared_one_fence_nobody(side: KafkaSide) -> Iterator[object]:
+def another_id_and_a_prepared_one_fence_no_producer(side: KafkaSide) -> Iterator[object]:
     name = side.kafka.topic()
     mine = side.opened(f"i-{name}", name, b"mine")
     side.acquire(f"j-{name}").close()

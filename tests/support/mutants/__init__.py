@@ -47,7 +47,7 @@ _DRAWN = (
     tokens.generations_start_again, tokens.append_of_unknown_outcome_is_repeated,
     tokens.watermark_falls, tokens.the_main_output_is_fed_back,
     tokens.tokens_of_later_plans_run, tokens.batch_numbers_identify_epochs,
-    tokens.batch_numbers_go_on,
+    tokens.batch_numbers_continue,
     tokens.wall_clocks_are_believed, tokens.time_waits_for_the_clock,
     tokens.new_leaders_believe_their_own_clock, tokens.new_leaders_believe_the_brokers_clock,
     checkpoints.checkpoint_before_all_parts, checkpoints.net_deltas_lack_an_epoch,

@@ -225,7 +225,7 @@ def batch_numbers_identify_epochs() -> AbstractContextManager[Any]:
     return stack
 
 
-def batch_numbers_go_on() -> AbstractContextManager[Any]:
+def batch_numbers_continue() -> AbstractContextManager[Any]:
     """A fragment's batch numbers continue those of its predecessor: Spark's log was kept."""
     init = EpochFeed.__init__
 

@@ -11,8 +11,8 @@ from perseid.errors import PermanentError
 GAPS_S: list[float] = []  # the next runs' longest ones
 
 
-class StubStandstill(HostStallDetector):
-    def __enter__(self) -> StubStandstill:
+class StubStallDetector(HostStallDetector):
+    def __enter__(self) -> StubStallDetector:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -20,9 +20,9 @@ class StubStandstill(HostStallDetector):
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def text(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     GAPS_S.clear()
-    monkeypatch.setattr(host_stall, "HostStallDetector", StubStandstill)
+    monkeypatch.setattr(host_stall, "HostStallDetector", StubStallDetector)
     return []
 
 
@@ -49,41 +49,41 @@ def test_the_watchers_end_with_the_run() -> None:
     assert detector.stalled
 
 
-def test_a_quiet_run_counts(said: list[str]) -> None:
+def test_a_quiet_run_counts(text: list[str]) -> None:
     GAPS_S.append(1.9)
-    assert steady("a run", Runs(7), said.append) == 7
-    assert said == []
+    assert steady("a run", Runs(7), text.append) == 7
+    assert text == []
 
 
-def test_a_run_in_which_the_machine_stood_still_is_made_again(said: list[str]) -> None:
+def test_a_run_with_a_host_stall_is_made_again(text: list[str]) -> None:
     GAPS_S.extend([5.5, 2.0, 0.0])
-    assert steady("a run", Runs(1, 2, 3), said.append) == 3
-    assert ["host stalled for 5.5 s" in said[0], "try 2 of 3 is void" in said[1]] == [True, True]
-    assert len(said) == 2
+    assert steady("a run", Runs(1, 2, 3), text.append) == 3
+    assert ["host stalled for 5.5 s" in text[0], "try 2 of 3 is void" in text[1]] == [True, True]
+    assert len(text) == 2
 
 
-def test_it_is_not_made_again_for_ever(said: list[str]) -> None:
+def test_it_is_not_made_again_without_end(text: list[str]) -> None:
     GAPS_S.extend([3.0] * 3)
     with pytest.raises(PermanentError, match="a run: the host stalled in all of 3 tries"):
-        steady("a run", Runs(1, 2, 3), said.append)
-    assert len(said) == 3
+        steady("a run", Runs(1, 2, 3), text.append)
+    assert len(text) == 3
 
 
 @pytest.mark.parametrize(("exact", "gap_s"), [(True, 5.0), (True, 0.0), (False, 0.0)])
-def test_a_failure_is_shown(said: list[str], exact: bool, gap_s: float) -> None:
+def test_a_failure_is_shown(text: list[str], exact: bool, gap_s: float) -> None:
     GAPS_S.append(gap_s)
     with pytest.raises(PermanentError, match="wrong answers"):
-        steady("a run", Runs(PermanentError("wrong answers")), said.append, exact=exact)
+        steady("a run", Runs(PermanentError("wrong answers")), text.append, exact=exact)
 
 
-def test_who_claims_less_than_exactly_once_may_repeat_when_torn_out(said: list[str]) -> None:
+def test_who_claims_less_than_exactly_once_may_repeat_when_torn_out(text: list[str]) -> None:
     GAPS_S.extend([5.0, 0.0])
     runs = Runs(PermanentError("repeated 3"), 8)
-    assert steady("a run", runs, said.append, exact=False) == 8
-    assert said == ["a run: repeated 3, in a try that is void: the host stalled"]
+    assert steady("a run", runs, text.append, exact=False) == 8
+    assert text == ["a run: repeated 3, in a try that is void: the host stalled"]
 
 
-def test_a_run_may_watch_itself_alone(said: list[str]) -> None:
+def test_a_run_may_watch_itself_alone(text: list[str]) -> None:
     runs = Runs(HostStalled("the host stalled for 3.0 s"), 8)
-    assert steady("a run", runs, said.append, watched=True) == 8
-    assert said == ["a run: the host stalled for 3.0 s; try 1 of 3 is void"]
+    assert steady("a run", runs, text.append, watched=True) == 8
+    assert text == ["a run: the host stalled for 3.0 s; try 1 of 3 is void"]

@@ -12,7 +12,7 @@ from perseid.testing.operators import Harness
 FOLDER = Path(keyed.__file__).parent / "jobs" / "keyed"
 
 
-def test_it_counts_every_key_and_says_how_many_records_it_has_seen(tmp_path: Path) -> None:
+def test_it_counts_every_key_and_reports_how_many_records_it_has_seen(tmp_path: Path) -> None:
     keys, counts = Keys(500), Harness(FOLDER, "counts", parallelism=3)
     starts: dict[int, int] = {}
     for ends in (ends_of(keys, 0), ends_of(keys, 4_000), ends_of(keys, 4_400)):

@@ -56,12 +56,12 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def test_a_peer_that_is_there_is_not_fetched_again(made: list[list[str]]) -> None:
-    said: list[str] = []
-    first = install.install("loop", said.append)
+    text: list[str] = []
+    first = install.install("loop", text.append)
     assert [command[-1] for command in made] == [str(install.PROGRAMS / "loop.txt")]
     assert first.python.is_file()
-    assert install.install("loop", said.append) == first
-    assert (len(made), len(said)) == (1, 1)
+    assert install.install("loop", text.append) == first
+    assert (len(made), len(text)) == (1, 1)
 
 
 def test_spark_fetches_its_jars_into_the_folder_that_its_program_reads(
@@ -88,7 +88,7 @@ COUNTED: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_row_of_counts_says_how_many_messages_a_line_takes() -> None:
+def test_a_row_of_counts_shows_how_many_messages_a_line_takes() -> None:
     assert wordcount.saturated_row("x", COUNTED, 7.5) == {
         "messages_out": 60, "rss_mb": 7.5, "rows_per_s": 10.0, "window_s": 8.0,
         "messages_per_line": 0.75,
@@ -112,13 +112,13 @@ def test_a_row_has_a_rate_where_there_is_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "text"),
     [
         ({"wrong": 3, "examples": ["wrong: this"]}, "wrong answers: {'wrong': 3}.*this"),
         ({"lost": 1}, "{'lost': 1}"),
         ({"output_records": 0}, "x: missing or wrong answers"),
     ],
 )
-def test_wrong_answers_end_a_benchmark(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(PermanentError, match=said):
+def test_wrong_answers_end_a_benchmark(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(PermanentError, match=text):
         updates.row("x", {**RIGHT, **change}, 7.5)

@@ -51,7 +51,7 @@ SIMULATION: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("result", "message"),
     [
         (WORDCOUNT, ["wordcount, 2 cores", "median latency, ms", "150,000", "spark"]),
         (NEXMARK, ["nexmark, 2 cores", "q0", "q8", "90,000"]),
@@ -60,11 +60,13 @@ SIMULATION: dict[str, Any] = {
         (SIMULATION, ["events/s of one core", "500,000", "seeds/s of one core", "10.7", "normal"]),
     ],
 )
-def test_a_result_is_drawn_twice(tmp_path: Path, result: dict[str, Any], said: list[str]) -> None:
+def test_a_result_is_drawn_twice(
+    tmp_path: Path, result: dict[str, Any], message: list[str]
+) -> None:
     png, svg = results.plot(result, tmp_path / "new" / "folder")
     assert png.read_bytes().startswith(b"\x89PNG")
     drawn = svg.read_text()
-    assert [text for text in said if text not in drawn] == []
+    assert [text for text in message if text not in drawn] == []
 
 
 def test_a_result_without_a_panel_is_refused_by_name(tmp_path: Path) -> None:
@@ -108,12 +110,12 @@ def test_the_table_names_the_queries(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_help_names_every_benchmark() -> None:
-    said = set(re.findall(r"[\w-]+", str(bench.__doc__)))
-    assert set(BENCHES) - said == set()
+    message = set(re.findall(r"[\w-]+", str(bench.__doc__)))
+    assert set(BENCHES) - message == set()
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("nothing", "bench nothing: expected one of wordcount, running-sum, map"),
         ("planners --peer spark", "bench planners takes no --peer"),
@@ -129,10 +131,10 @@ def test_the_help_names_every_benchmark() -> None:
     ],
 )
 def test_what_a_benchmark_does_not_take_is_refused(
-    line: str, said: str, capsys: pytest.CaptureFixture[str]
+    line: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(line.split()) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_without_matplotlib_nothing_is_measured_for_a_plot(

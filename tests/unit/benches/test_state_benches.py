@@ -24,7 +24,7 @@ def key_of(message: dict[str, bytes]) -> int:
     return int(message["value"])
 
 
-def test_keys_count_to_what_their_messages_say() -> None:
+def test_keys_count_to_what_their_messages_contain() -> None:
     keys = Keys(1_003, key_bytes=7, partitions=3, seed=5)
     ends = ends_of(keys, 3 * BLOCK + 900)
     counted: Counter[int] = Counter()
@@ -101,7 +101,7 @@ def test_the_speed_is_between_two_moments_of_output() -> None:
     assert speed(counted, 0, 9_000) is None
 
 
-def test_the_input_of_an_epoch_ends_where_its_tokens_say() -> None:
+def test_the_input_of_an_epoch_ends_where_its_tokens_end() -> None:
     def token(epoch: int, *ends: int) -> Token:
         ranges = [SourceRange("keys", "t", "i", p, 0, end) for p, end in enumerate(ends)]
         return Token(1, "u", epoch, 0, "r", 1, (tuple(ranges[:1]), tuple(ranges[1:])), 0)
@@ -128,7 +128,7 @@ def test_the_columns_of_checkpoints() -> None:
 
 
 @pytest.mark.parametrize(
-    ("timeline", "changed", "said"),
+    ("timeline", "changed", "text"),
     [
         (taken(0, 0, 0, 0, 0), [0.5], "5 checkpoints in 75 s"),
         (taken(1, 2, 3, 0, 1, 2), [0.5], "6 checkpoints in 75 s, 1 of them full"),
@@ -136,9 +136,9 @@ def test_the_columns_of_checkpoints() -> None:
     ],
 )
 def test_checkpoints_that_cost_too_little_are_no_result(
-    timeline: Timeline, changed: list[float], said: str
+    timeline: Timeline, changed: list[float], text: str
 ) -> None:
-    with pytest.raises(PermanentError, match=said):
+    with pytest.raises(PermanentError, match=text):
         measured(timeline, changed)
 
 
@@ -157,7 +157,7 @@ class Slow:
 
 
 @pytest.mark.parametrize(("wanted", "found"), [(3, 3), (10**9, None)])
-def test_a_window_goes_on_until_enough_was_seen(
+def test_a_window_lasts_until_enough_was_seen(
     monkeypatch: pytest.MonkeyPatch, wanted: int, found: int | None
 ) -> None:
     monkeypatch.setattr(keyed, "_LONGER_LOOK_S", 0.01)

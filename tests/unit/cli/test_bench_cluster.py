@@ -15,7 +15,7 @@ from benches import bench_cluster
 class StubCluster:
     """Writes a file when it comes up, as a broker does."""
 
-    def __init__(self, folder: Path, say: Any) -> None:
+    def __init__(self, folder: Path, note: Any) -> None:
         self.data = folder
 
     def up(self, **_: int) -> SimpleNamespace:

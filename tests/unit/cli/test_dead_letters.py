@@ -140,7 +140,7 @@ def test_letters_are_chosen_by_time_or_by_place() -> None:
     [("yesterday", None, None), (None, "8", None), (None, None, "3"), (None, None, "0:5-4"),
      (None, None, "0:1;2"), ("1970-01-01", None, "0:1")],
 )  # fmt: skip
-def test_a_choice_that_says_nothing_is_bad_usage(options: tuple[str | None, ...]) -> None:
+def test_an_empty_choice_is_bad_usage(options: tuple[str | None, ...]) -> None:
     with pytest.raises(UsageError):
         choice(*options)
 

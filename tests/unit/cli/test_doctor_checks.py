@@ -137,7 +137,7 @@ def test_a_token_log_that_its_producers_stamp_bounds_no_time() -> None:
     assert "message.timestamp.type=LogAppendTime" in found.next
 
 
-def test_a_clock_that_is_apart_is_not_said_to_change_nothing() -> None:
+def test_a_clock_that_differs_is_not_reported_as_harmless() -> None:
     found = doctor_checks.skew("zookeeper", 3_600.0, 0.1)
     assert found.found == "3600.0 s ahead of ours"
     assert "state and timers go by the monotonic clock" in found.next
@@ -171,7 +171,7 @@ def test_retention_against_the_newest_checkpoint(
         assert found.next == "`perseid jobs start shop`"
 
 
-def test_without_a_checkpoint_or_a_topic_retention_says_nothing() -> None:
+def test_without_a_checkpoint_or_a_topic_retention_is_no_problem() -> None:
     assert levels(doctor_checks.retention(replace(JOB, checkpoint_ms=None), INFOS, 0)) == []
     assert levels(doctor_checks.retention(JOB, {}, 0)) == []
 
@@ -185,9 +185,9 @@ def test_a_failed_job_is_a_problem_with_its_error() -> None:
 def test_a_clock_is_judged_less_what_asking_took() -> None:
     assert doctor_checks.skew("redis", -1.9, 0.1).level == "ok"
     assert doctor_checks.skew("redis", 3.0, 2.5).level == "ok"
-    ahead, behind = doctor_checks.skew("redis", 3.0, 0.1), doctor_checks.skew("redis", -90.0, 0.1)
-    assert (ahead.level, behind.level) == ("warning", "warning")
-    assert (ahead.found, behind.found) == ("3.0 s ahead of ours", "90.0 s behind ours")
+    ahead, late = doctor_checks.skew("redis", 3.0, 0.1), doctor_checks.skew("redis", -90.0, 0.1)
+    assert (ahead.level, late.level) == ("warning", "warning")
+    assert (ahead.found, late.found) == ("3.0 s ahead of ours", "90.0 s behind ours")
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_disks(free: int, total: int, level: str) -> None:
     assert f"{free // MIB} of {total // MIB} MiB free" in found.found
 
 
-def test_only_transactions_that_nobody_ends_are_a_problem() -> None:
+def test_only_transactions_that_no_process_ends_are_a_problem() -> None:
     now_ms = 100_000_000
     young = Held("t", 0, 1, 2, ("perseid.shop.1.op.0",), since_ms=now_ms - 1000)
     old = replace(young, since_ms=now_ms - int(STUCK_S * 1000) - 1)
@@ -263,7 +263,7 @@ def test_zookeeper_open_to_all_matters_beyond_loopback() -> None:
 
 @pytest.mark.security("5.1", "5.4", "5.5")
 @pytest.mark.parametrize(
-    ("hosts", "settings", "level", "said"),
+    ("hosts", "settings", "level", "shown"),
     [
         (["127.0.0.1:1", " localhost:2"], {}, "ok", "loopback"),
         (["kafka:9092"], {}, "warning", "not encrypted and without a user"),
@@ -274,10 +274,10 @@ def test_zookeeper_open_to_all_matters_beyond_loopback() -> None:
     ],
 )
 def test_connections_to_elsewhere_should_be_closed(
-    hosts: list[str], settings: dict[str, str], level: str, said: str
+    hosts: list[str], settings: dict[str, str], level: str, shown: str
 ) -> None:
     found = doctor_checks.connection("kafka", hosts, Access(part="KAFKA", **settings))
-    assert found.level == level and said in found.found
+    assert found.level == level and shown in found.found
     assert ("PERSEID_KAFKA_CA" in found.next) == (level == "warning")
 
 

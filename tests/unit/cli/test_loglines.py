@@ -57,7 +57,7 @@ def test_json_lines_are_entries_with_their_time() -> None:
     assert named.time == "2026-11-21T10:00:04.000"
 
 
-def test_each_line_says_whose_it_is_only_with_several_processes() -> None:
+def test_each_line_names_its_process_only_with_several_processes() -> None:
     entry = Entry("w1", "", "a\nb")
     assert shown(entry, with_process=False) == "a\nb"
     assert shown(entry, with_process=True) == "w1         a\nw1         b"

@@ -61,7 +61,7 @@ def test_a_topic_is_held_by_one_of_those_that_write_it() -> None:
     assert ids_at("others") == (set(), False)
 
 
-def test_a_ledger_partition_says_whose_it_is() -> None:
+def test_a_ledger_partition_names_its_owner() -> None:
     tasks = layout.build(SPEC, 4).ledger_tasks
     for task in tasks:
         name = f"perseid.shop.4.{task.operator}.{task.partition}"

@@ -89,7 +89,7 @@ def test_trees_of_a_diamond_are_counted_as_they_are(
 
 
 @pytest.mark.parametrize(
-    ("change", "verb", "said"),
+    ("change", "verb", "shown"),
     [
         ({"replicas": [["o1", 0, "w1"]]}, "mttf", "o1[0] has its primary and its replica on w1"),
         ({"replicas": [["o9", 0, "w1"]]}, "mttf", "the replica of o9[0] on w1 has no primary"),
@@ -108,11 +108,11 @@ def test_placements_that_cannot_be_are_named(
     capsys: pytest.CaptureFixture[str],
     change: dict[str, Any],
     verb: str,
-    said: str,
+    shown: str,
 ) -> None:
     (files / "placement.json").write_text(json.dumps({**PLACEMENT, **change}))
     assert run(["plan", verb, "--input", "placement.json"]) == 1
-    assert said in capsys.readouterr().err
+    assert shown in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("files")
@@ -184,7 +184,7 @@ WHOLE = ["--topology", "a.json", "--failed", '[["lines", 0]]', "--free", "1"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "shown"),
     [
         ([], 2, "give --input FILE, or --topology FILE with --failed and --free"),
         (["--input", "f", "--topology", "f"], 2, "give --input FILE, or --topology FILE"),
@@ -203,12 +203,12 @@ WHOLE = ["--topology", "a.json", "--failed", '[["lines", 0]]', "--free", "1"]
     ],
 )
 def test_a_recovery_that_cannot_be_is_named(
-    files: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, said: str
+    files: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, shown: str
 ) -> None:
     for name in ("a", "b"):
         (files / f"{name}.json").write_text(json.dumps(COUNTED))
     assert run(["plan", "recovery", *arguments]) == code
-    assert said in capsys.readouterr().err
+    assert shown in capsys.readouterr().err
 
 
 def test_checkpoint(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -249,7 +249,7 @@ def test_people_get_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "arguments", "code", "said"),
+    ("change", "arguments", "code", "shown"),
     [
         ({"edges": []}, ["fidelity"], 1, "operator o1 has no consumers: give its output_rates"),
         ({"nodes": []}, ["fidelity"], 1, "topology.json: nodes: Extra inputs are not permitted"),
@@ -267,11 +267,11 @@ def test_what_is_wrong_is_named(
     change: dict[str, Any],
     arguments: list[str],
     code: int,
-    said: str,
+    shown: str,
 ) -> None:
     (files / "topology.json").write_text(json.dumps({**TOPOLOGY, **change}))
     assert run(["plan", *arguments, "--topology", "topology.json"]) == code
-    assert said in capsys.readouterr().err
+    assert shown in capsys.readouterr().err
 
 
 def test_a_kind_that_does_not_fit_its_substreams_is_refused(
@@ -285,13 +285,13 @@ def test_a_kind_that_does_not_fit_its_substreams_is_refused(
 
 
 def test_sizes_that_are_none_are_named(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for text, said in (
+    for text, shown in (
         ("time,size\n1,2\n", "columns ['time', 'size'], expected time_s, operator, bytes"),
         ("time_s,operator,bytes\n1,a,many\n", "sizes.csv, line 2: could not convert"),
     ):
         (files / "sizes.csv").write_text(text)
         assert run(["plan", "checkpoint", "--sizes", "sizes.csv", "--period", "4"]) == 1
-        assert said in capsys.readouterr().err
+        assert shown in capsys.readouterr().err
     assert run(["plan", "checkpoint", "--sizes", "none.csv", "--period", "4"]) == 1
     assert "none.csv: [Errno 2]" in capsys.readouterr().err
 
@@ -341,13 +341,13 @@ sinks:
 """
 
 
-@pytest.mark.parametrize(("said", "kept"), [("", 0.0), ("needs_all_inputs = False", 0.5)])
-def test_a_job_says_what_is_a_union(
-    files: Path, capsys: pytest.CaptureFixture[str], said: str, kept: float
+@pytest.mark.parametrize(("shown", "kept"), [("", 0.0), ("needs_all_inputs = False", 0.5)])
+def test_a_job_declares_what_is_a_union(
+    files: Path, capsys: pytest.CaptureFixture[str], shown: str, kept: float
 ) -> None:
     (files / "job.yaml").write_text(UNION)
     (files / "m.py").write_text(
-        f"from perseid.jobs import Operator\nclass Either(Operator):\n    {said}\n"
+        f"from perseid.jobs import Operator\nclass Either(Operator):\n    {shown}\n"
         "    def process(self, batch, out): pass\n"
     )
     found = answer(capsys, "fidelity", "--topology", ".", "--failed", '[["a", 0]]')
@@ -355,7 +355,7 @@ def test_a_job_says_what_is_a_union(
 
 
 @pytest.mark.parametrize(
-    ("job", "rates", "code", "said"),
+    ("job", "rates", "code", "shown"),
     [
         (JOB.replace("lines, sql", "rows, sql"), "{}", 1, "job.yaml:7: operators.words.input"),
         (JOB, "words: [1]", 1, "rates of words: it runs inside lines"),
@@ -364,10 +364,10 @@ def test_a_job_says_what_is_a_union(
     ],
 )
 def test_what_is_wrong_with_a_job_is_named(
-    files: Path, capsys: pytest.CaptureFixture[str], job: str, rates: str, code: int, said: str
+    files: Path, capsys: pytest.CaptureFixture[str], job: str, rates: str, code: int, shown: str
 ) -> None:
     (files / "job.yaml").write_text(job)
     (files / "rates.yaml").write_text(rates)
     flags = ("--topology", "job.yaml", "--rates", "rates.yaml")
     assert run(["plan", "fidelity", *flags]) == code
-    assert said in capsys.readouterr().err
+    assert shown in capsys.readouterr().err

@@ -84,7 +84,7 @@ def test_every_answer_can_be_drawn(
 
 
 @pytest.mark.usefixtures("folder")
-def test_the_ending_says_which_kind_of_file(folder: Path) -> None:
+def test_the_ending_decides_the_kind_of_file(folder: Path) -> None:
     line = "plan fidelity --topology t.json --plot drawn.PNG"
     assert run(line.split()) == 0
     assert (folder / "drawn.PNG").read_bytes().startswith(b"\x89PNG")
@@ -92,7 +92,7 @@ def test_the_ending_says_which_kind_of_file(folder: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("drawn.pdf", "--plot drawn.pdf: expected a file ending in .png or .svg"),
         ("drawn", "--plot drawn: expected a file ending in .png or .svg"),
@@ -100,10 +100,10 @@ def test_the_ending_says_which_kind_of_file(folder: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_is_refused_first(
-    name: str, said: str, capsys: pytest.CaptureFixture[str]
+    name: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["plan", "fidelity", "--topology", "not-there.json", "--plot", name]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_written_is_named(
@@ -117,7 +117,7 @@ def test_a_file_that_cannot_be_written_is_named(
 
 
 @pytest.mark.usefixtures("folder")
-def test_without_matplotlib_it_says_what_to_install(
+def test_without_matplotlib_it_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)

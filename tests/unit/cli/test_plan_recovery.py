@@ -61,7 +61,7 @@ def test_a_worker_that_is_full_gets_nothing(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "text"),
     [
         ({"free": 1.0}, "give either free, a number of cores, or workers"),
         ({"workers": None, "arrivals": []}, "give either free, a number of cores, or workers"),
@@ -77,7 +77,7 @@ def test_what_cannot_be_is_named(
     problem: dict[str, Any],
     capsys: pytest.CaptureFixture[str],
     change: dict[str, Any],
-    said: str,
+    text: str,
 ) -> None:
     assert planned(tmp_path, {**problem, **change}) == 1
-    assert said in capsys.readouterr().err
+    assert text in capsys.readouterr().err

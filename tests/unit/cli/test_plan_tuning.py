@@ -68,7 +68,7 @@ def test_thresholds_of_an_error_of_a_join(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "shown"),
     [
         ("", "the thresholds: needed is also --theta, --l, --gamma; or --error with --for"),
         ("--theta 1 --l 5", "the thresholds: needed is also --gamma"),
@@ -103,10 +103,10 @@ def test_thresholds_of_an_error_of_a_join(capsys: pytest.CaptureFixture[str]) ->
     ],
 )
 def test_thresholds_that_cannot_be_are_named(
-    capsys: pytest.CaptureFixture[str], line: str, said: str
+    capsys: pytest.CaptureFixture[str], line: str, shown: str
 ) -> None:
     assert run(["plan", "thresholds", *line.split()]) == 2
-    assert said in capsys.readouterr().err
+    assert shown in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_checkpoints_that_write_changes(capsys: pytest.CaptureFixture[str]) -> N
 def test_sizes_without_changes_are_refused_by_column(
     sizes: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for text, said in (
+    for text, shown in (
         ("time_s,operator,bytes\n0,a,1\n", "expected time_s, operator, bytes, changed_bytes"),
         ("time_s,operator,bytes,changed_bytes\n0,a,1\n", "sizes.csv, line 2: "),
         ("time_s,operator,bytes,changed_bytes\n0,a,1,5\n9,a,1,4\n", "they never become less"),
@@ -147,4 +147,4 @@ def test_sizes_without_changes_are_refused_by_column(
         sizes.write_text(text)
         line = "plan checkpoint --sizes sizes.csv --period 4 --cost delta"
         assert run(line.split()) == 1
-        assert said in capsys.readouterr().err
+        assert shown in capsys.readouterr().err

@@ -54,23 +54,23 @@ def test_what_a_query_makes_of_its_input_is_held_against_what_follows(tmp_path: 
         asked.extend(found)
         return [[answer("first", first), answer("second", pa.schema([("id", pa.int64())]))]]
 
-    said = check(tmp_path, JOB, ask).splitlines()
+    shown = check(tmp_path, JOB, ask).splitlines()
     ((one, other),) = asked
     assert (one["view"], one["is_source"], one["behind"]) == ("input", True, None)
     assert known_columns.columns_of(one["columns"]).equals(first)
     assert (other["columns"], other["is_source"], other["behind"]) == (None, False, "first")
-    assert len(said) == 2
-    assert "job.yaml:8: operators.keyed.key: found 'usr', expected a column of second's" in said[0]
-    assert "job.yaml:10: sinks.a: of first: output column 'raw' of type binary has no" in said[1]
+    assert len(shown) == 2
+    assert "job.yaml:8: operators.keyed.key: found 'usr', expected a column of second's" in shown[0]
+    assert "job.yaml:10: sinks.a: of first: output column 'raw' of type binary has no" in shown[1]
 
 
 def test_a_query_that_cannot_run_is_reported_with_its_line(tmp_path: Path) -> None:
-    said = check(tmp_path, JOB, lambda _: [[answer("first", None, "SQL of operator first: no")]])
-    assert "job.yaml:6: operators.first.sql: SQL of operator first: no" in said
-    assert len(said.splitlines()) == 1  # nothing of what is behind it
+    shown = check(tmp_path, JOB, lambda _: [[answer("first", None, "SQL of operator first: no")]])
+    assert "job.yaml:6: operators.first.sql: SQL of operator first: no" in shown
+    assert len(shown.splitlines()) == 1  # nothing of what is behind it
 
 
-def test_a_job_without_sql_asks_nobody_and_its_sinks_are_looked_at(tmp_path: Path) -> None:
+def test_a_job_without_sql_starts_no_spark_and_its_sinks_are_looked_at(tmp_path: Path) -> None:
     def ask(_: Questions) -> Questions:
         raise AssertionError("nobody is asked")
 
@@ -99,7 +99,7 @@ def test_what_was_asked_once_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(asked) == 2
 
 
-def test_without_a_java_the_job_is_valid_and_that_is_said(
+def test_without_a_java_the_job_is_valid_and_that_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def spark(_: Questions) -> Questions:

@@ -56,7 +56,9 @@ def test_what_is_no_function_is_bad_usage(folder: Path, text: str, words: str) -
     ("name", "words"),
     [("wrong", "raised KeyError: 'user'"), ("text", "returned str, expected bytes")],
 )
-def test_a_function_that_fails_is_told_with_its_letter(folder: Path, name: str, words: str) -> None:
+def test_a_function_that_fails_is_reported_with_its_letter(
+    folder: Path, name: str, words: str
+) -> None:
     with pytest.raises(PermanentError) as caught:
         transforms.corrected(transforms.load(f"mending.py:{name}"), name, LETTER)
     assert f"dead letter 0:5 of dlq: transform {name} {words}" in str(caught.value)

@@ -83,7 +83,7 @@ def test_dashboard_and_alarms_ask_for_metrics_that_there_are() -> None:
     assert len(drawn) > len(known) / 2
 
 
-def test_the_operators_page_says_of_each_alarm_what_to_do() -> None:
+def test_the_operators_page_has_a_remedy_for_each_alarm() -> None:
     rules = YAML(typ="safe").load(COMPOSE / "monitoring" / "alerts.yml")["groups"][0]["rules"]
     page = (COMPOSE / "OPERATIONS.md").read_text()
     assert set(re.findall(r"^\| `(Perseid\w+)` \|", page, re.M)) == {r["alert"] for r in rules}

@@ -21,7 +21,7 @@ def leader(world: World) -> Leader:
     """Leads, and has placed the job, which runs."""
     leader = Leader(world)
     leader.look()
-    world.say("wordcount", "running")
+    world.report("wordcount", "running")
     leader.listen()
     return leader
 

@@ -74,7 +74,7 @@ def test_who_may_call_what(method: str, path: str, role: Role | None, served: Se
         assert served.entry() == entry
 
 
-def test_a_webhook_asks_for_a_look_and_says_nothing_else(served: Served) -> None:
+def test_a_webhook_asks_for_a_look_and_carries_nothing_else(served: Served) -> None:
     nodes = RepoNodes(served.registry)
     before = nodes.record()
     sent = {"repository": {"url": "https://evil.example/x.git"}, "ref": "evil", "accept": "1" * 40}
@@ -115,7 +115,7 @@ def test_a_token_that_is_taken_back_and_a_file_that_went_bad(
     assert caplog.text.count("tokens.txt:1: has 2 words") == 1
 
 
-def test_without_tokens_whoever_is_on_this_machine_may_do_all(tmp_path: Path) -> None:
+def test_without_tokens_any_process_on_this_machine_may_do_all(tmp_path: Path) -> None:
     client = Served(tmp_path, tokens=False).client()
     assert client.post(f"{JOBS}/{JOB}/stop").status_code == HTTPStatus.ACCEPTED
     assert client.delete(f"{JOBS}/{JOB}").status_code == HTTPStatus.ACCEPTED
@@ -141,11 +141,11 @@ def test_pages_of_elsewhere_cannot_use_a_browser_of_this_machine(tmp_path: Path)
 @pytest.mark.security("5.6", "5.12")
 def test_a_rate_for_each_principal(tmp_path: Path) -> None:
     served = Served(tmp_path, rate=Rate(per_s=0.5, burst=2))
-    viewer, admin, nobody = served.client(Role.VIEWER), served.client(Role.ADMIN), served.client()
+    viewer, admin, stranger = served.client(Role.VIEWER), served.client(Role.ADMIN), served.client()
     assert [viewer.get(JOBS).status_code for _ in range(3)] == [200, 200, 429]
     assert_refused(viewer.get(JOBS), 429, "try again in 2.00 s")
     assert viewer.get(JOBS).headers["retry-after"] == "2"
-    assert [nobody.get(JOBS).status_code for _ in range(3)] == [401, 401, 429]
+    assert [stranger.get(JOBS).status_code for _ in range(3)] == [401, 401, 429]
     assert admin.get(JOBS).status_code == HTTPStatus.OK
     served.clock.sleep(2)
     assert viewer.get(JOBS).status_code == HTTPStatus.OK
@@ -339,17 +339,17 @@ def test_tokens_are_in_no_log_and_no_answer(
     """Wherever a caller may have put one by mistake."""
     caplog.set_level(logging.DEBUG)
     canaries = [served.secrets[Role.OPERATOR], "perseid_canary-of-a-token"]
-    said = ""
+    message = ""
     for secret in canaries:
         client = served.client(secret=secret)
         for call in _misplaced(secret, client):
-            said += call.text + str(dict(call.headers))
+            message += call.text + str(dict(call.headers))
     served.token_file.write_text(f"ann viewer {canaries[0]}\n")
-    said += served.client(Role.OPERATOR).post(f"{JOBS}/{JOB}/stop").text
+    message += served.client(Role.OPERATOR).post(f"{JOBS}/{JOB}/stop").text
     own = [r.getMessage() for r in caplog.records if not r.name.startswith(("httpx", "httpcore"))]
     assert any("asks: " in line for line in own)
     for secret in canaries:
-        assert secret not in said
+        assert secret not in message
         assert not [line for line in own if secret in line]
 
 

@@ -56,7 +56,7 @@ def test_one_that_is_under_way_is_not_the_answer(world: World, leader: Leader) -
     assert (newest(world).epoch, newest(world).checkpoint) == (first.epoch + 1, True)
 
 
-def test_one_that_is_given_up_is_taken_again(world: World, leader: Leader) -> None:
+def test_one_that_is_aborted_is_taken_again(world: World, leader: Leader) -> None:
     one_epoch(world, leader)
     above = ask(world, leader)
     generation = world.plans[JOB].generation
@@ -76,8 +76,8 @@ def test_an_idle_job_waits_with_it_while_its_store_is_full(world: World, leader:
     one_epoch(world, leader)
     ask(world, leader)
     for _ in range(2):
-        say = PartFailed("u1", 1, newest(world).epoch, "counts", 0, "the disk is full")
-        world.progress[JOB].append(say)
+        note = PartFailed("u1", 1, newest(world).epoch, "counts", 0, "the disk is full")
+        world.progress[JOB].append(note)
         leader.listen()
         world.work(JOB)
         leader.listen()
@@ -99,7 +99,7 @@ def test_a_new_leader_takes_it(world: World, leader: Leader) -> None:
 
 def test_asking_does_not_wake_a_failed_job(world: World, leader: Leader) -> None:
     one_epoch(world, leader)
-    world.say(JOB, "failed", permanent=True, error_kind="BadInputError", error="x", epoch=1)
+    world.report(JOB, "failed", permanent=True, error_kind="BadInputError", error="x", epoch=1)
     leader.listen()
     plan = world.plans[JOB]
     ask(world, leader)

@@ -28,7 +28,7 @@ def test_what_a_token_names_resumes_after_it() -> None:
     assert sources.begun(SPEC, [kept], [kept, token(2, "new-lines", 15)]) == {}
 
 
-def test_another_topic_of_the_same_name_says_nothing_of_this_one() -> None:
+def test_another_topic_of_the_same_name_means_nothing_for_this_one() -> None:
     """A revision had it, one in between had none, and the one of now has another."""
     kept, back = token(1, "old-lines", 700), token(2, "new-lines", 5)
     begins = {("lines", 0): Position("new-lines", "id of new-lines", 5)}

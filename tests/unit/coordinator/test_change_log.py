@@ -16,9 +16,9 @@ def new_lines(leader: Leader, before: dict[str, JobState]) -> Seen:
     return list(change_log.log_lines(before, leader.state.jobs))
 
 
-def test_each_change_of_phase_and_each_event_is_said_once(world: World, leader: Leader) -> None:
+def test_each_change_of_phase_and_each_event_is_logged_once(world: World, leader: Leader) -> None:
     before = dict(leader.state.jobs)
-    world.say(JOB, "failed", error_kind="ValueError", error="it is bad", permanent=True)
+    world.report(JOB, "failed", error_kind="ValueError", error="it is bad", permanent=True)
     leader.listen()
     seen = new_lines(leader, before)
     assert [(level, about) for level, _, about in seen] == [
@@ -30,8 +30,8 @@ def test_each_change_of_phase_and_each_event_is_said_once(world: World, leader: 
     assert new_lines(leader, dict(leader.state.jobs)) == []
 
 
-def test_a_new_leader_does_not_repeat_what_others_have_told(world: World, leader: Leader) -> None:
-    world.say(JOB, "failed", error="first")
+def test_a_new_leader_does_not_repeat_what_was_logged(world: World, leader: Leader) -> None:
+    world.report(JOB, "failed", error="first")
     leader.listen()
     after = Leader(world)
     after.look()

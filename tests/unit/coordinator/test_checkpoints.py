@@ -53,7 +53,7 @@ def offset_of(world: World, token: Token) -> int:
     return next(o for o, valid in world.valid(JOB).items() if valid.epoch == token.epoch)
 
 
-def say(world: World, leader: Leader, *records: EpochDone | PartDone | PartFailed) -> None:
+def note(world: World, leader: Leader, *records: EpochDone | PartDone | PartFailed) -> None:
     world.progress.setdefault(JOB, []).extend(records)
     leader.listen()
 
@@ -83,7 +83,7 @@ def test_two_checkpoints_are_kept(world: World, leader: Leader) -> None:
     assert deletes[-1].live == world.pointers[JOB].pointers
 
 
-def test_beside_the_newest_two_one_is_kept_that_shares_no_file_with_them() -> None:
+def test_besides_the_newest_two_one_is_kept_that_shares_no_file_with_them() -> None:
     """Three chains: each begins with a whole state, and is changed twice."""
     kept: tuple[CheckpointPointer, ...] = ()
     seen = []
@@ -98,7 +98,7 @@ def test_beside_the_newest_two_one_is_kept_that_shares_no_file_with_them() -> No
     ]  # fmt: skip
 
 
-def test_a_chain_that_began_before_the_last_link_of_another_one_is_kept_beside_it() -> None:
+def test_a_chain_that_began_before_the_last_link_of_another_one_is_kept_too() -> None:
     """Simulation seed 1079: 4 was whole, 5 and 7 changed 3, and 4 was forgotten."""
     kept: tuple[CheckpointPointer, ...] = ()
     for needs in ((2,), (3,), (4,), (3, 5), (3, 5, 7), (3, 5, 7, 8)):
@@ -130,7 +130,7 @@ def test_a_part_of_changes_counts_while_the_checkpoint_that_it_changes_is_kept(
     for base, complete in ((first, True), (second, True), (second - 1, False)):
         token = checkpoint_token(world, leader)
         chain = (PartFile("p", base, 7, 1),)
-        say(world, leader, *(replace(part(world, token, p), chain=chain) for p in (0, 1)),
+        note(world, leader, *(replace(part(world, token, p), chain=chain) for p in (0, 1)),
             done(world, token, leader.job().tip.offset))  # fmt: skip
         assert (world.pointers[JOB].pointers[0].epoch == token.epoch) == complete
         assert leader.job().collecting is None, "given up at once; simulation seed 1779"
@@ -160,18 +160,18 @@ def test_what_an_owner_restores_from_is_kept(world: World, leader: Leader) -> No
 def test_parts_must_be_all_there_and_of_one_generation(world: World, leader: Leader) -> None:
     token = checkpoint_token(world, leader)
     offset = leader.job().tip.offset
-    say(world, leader, done(world, token, offset), part(world, token, 0),
+    note(world, leader, done(world, token, offset), part(world, token, 0),
         part(world, token, 1, generation=99))  # fmt: skip
     assert JOB not in world.pointers
-    say(world, leader, part(world, token, 0, generation=99))
+    note(world, leader, part(world, token, 0, generation=99))
     assert world.pointers[JOB].pointers[0].generation == 99
 
 
 def test_parts_are_not_enough_before_the_sinks_have_committed(world: World, leader: Leader) -> None:
     token = checkpoint_token(world, leader)
-    say(world, leader, part(world, token, 0), part(world, token, 1))
+    note(world, leader, part(world, token, 0), part(world, token, 1))
     assert JOB not in world.pointers
-    say(world, leader, done(world, token, leader.job().tip.offset))
+    note(world, leader, done(world, token, leader.job().tip.offset))
     assert world.pointers[JOB].pointers[0].epoch == token.epoch
 
 
@@ -179,7 +179,7 @@ def test_a_failed_part_gives_the_checkpoint_up_and_the_next_token_takes_one(
     world: World, leader: Leader
 ) -> None:
     token = checkpoint_token(world, leader)
-    say(world, leader, PartFailed("u1", 1, token.epoch, "counts", 1, "disk full"),
+    note(world, leader, PartFailed("u1", 1, token.epoch, "counts", 1, "disk full"),
         done(world, token, leader.job().tip.offset))  # fmt: skip
     assert JOB not in world.pointers
     assert "disk full" in leader.job().events[-1]
@@ -198,7 +198,7 @@ def test_a_store_that_stays_full_is_asked_ever_less_often(world: World, leader: 
         collecting = leader.job().collecting
         if collecting is not None:
             begun_s.append(world.time_s)
-            say(world, leader, PartFailed("u1", 1, collecting.epoch, "counts", 1, "disk full"))
+            note(world, leader, PartFailed("u1", 1, collecting.epoch, "counts", 1, "disk full"))
         world.work(JOB)
         leader.listen()
     between_s = [later - earlier for earlier, later in pairwise(begun_s)]
@@ -218,7 +218,7 @@ def test_a_manifest_that_cannot_be_written_gives_the_checkpoint_up(
     assert "store is away" in leader.job().events[-1]
 
 
-def test_a_checkpoint_that_takes_too_long_is_given_up(world: World, leader: Leader) -> None:
+def test_a_checkpoint_that_takes_too_long_is_aborted(world: World, leader: Leader) -> None:
     checkpoint_token(world, leader)
     leader.tick(checkpoints.COLLECTING_MAX_S)
     assert leader.job().collecting is None
@@ -229,7 +229,7 @@ def test_a_large_state_has_the_time_that_a_slow_line_needs(world: World, leader:
     """Given up after 300 s whatever its size, it was begun again for ever."""
     token = checkpoint_token(world, leader)
     reported = replace(done(world, token, leader.job().tip.offset), state_bytes=900_000_000)
-    say(world, leader, reported)
+    note(world, leader, reported)
     successor = Leader(world)
     for one in (leader, successor):
         one.look()
@@ -246,7 +246,7 @@ def test_a_part_of_a_token_that_was_taken_back_does_not_count(world: World, lead
     parts = [part(world, token, p) for p in (0, 1)]
     stale = [replace(p, path=p.path.replace(f"-t{offset}/", f"-t{offset - 1}/")) for p in parts]
     assert stale != parts
-    say(world, leader, *stale, done(world, token, offset))
+    note(world, leader, *stale, done(world, token, offset))
     successor = Leader(world)
     successor.look()
     for collecting in (leader.job().collecting, successor.job().collecting):
@@ -258,7 +258,7 @@ def test_a_new_owner_does_not_deliver_parts_of_an_epoch_that_was_done(
     world: World, leader: Leader
 ) -> None:
     token = checkpoint_token(world, leader)
-    say(world, leader, done(world, token, leader.job().tip.offset))
+    note(world, leader, done(world, token, leader.job().tip.offset))
     assert leader.job().collecting is not None
     world.workers = ["w2-1"]
     leader.look()
@@ -272,7 +272,7 @@ def test_a_new_owner_that_resumes_after_the_epoch_does_not_either(
     world.workers = ["w2-1"]  # the old owner ended the epoch and died before it said so
     leader.look()
     assert leader.job().collecting is not None
-    world.say(JOB, "running", epoch=token.epoch)
+    world.report(JOB, "running", epoch=token.epoch)
     leader.listen()
     assert leader.job().collecting is None
     assert leader.job().done == token.epoch
@@ -282,10 +282,10 @@ def test_a_new_leader_completes_what_the_old_one_was_collecting(
     world: World, leader: Leader
 ) -> None:
     token = checkpoint_token(world, leader)
-    say(world, leader, part(world, token, 0))
+    note(world, leader, part(world, token, 0))
     successor = Leader(world)
     successor.look()
-    say(world, successor, part(world, token, 1), done(world, token, leader.job().tip.offset))
+    note(world, successor, part(world, token, 1), done(world, token, leader.job().tip.offset))
     assert world.pointers[JOB].pointers[0].epoch == token.epoch
 
 
@@ -296,7 +296,7 @@ def test_a_new_leader_gives_up_what_the_present_owner_resumed_after(
     token = checkpoint_token(world, leader)
     world.workers = ["w2-1"]
     leader.look()
-    world.say(JOB, "running", epoch=token.epoch)
+    world.report(JOB, "running", epoch=token.epoch)
     successor = Leader(world)
     successor.look()
     assert successor.job().done == token.epoch
@@ -323,5 +323,5 @@ def test_a_job_without_state_completes_with_its_epoch(world: World, leader: Lead
     stateless = replace(job.layout, tasks=())
     leader.state = leader.state.with_job(replace(job, layout=stateless))
     token = checkpoint_token(world, leader)
-    say(world, leader, done(world, token, leader.job().tip.offset))
+    note(world, leader, done(world, token, leader.job().tip.offset))
     assert world.pointers[JOB].pointers[0].epoch == token.epoch

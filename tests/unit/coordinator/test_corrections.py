@@ -33,7 +33,7 @@ def test_a_changed_job_takes_the_bad_epoch_back_and_computes_it_again(
     new_revision(world, leader)
     (rewind,) = [r for r in world.tokens[JOB] if isinstance(r, Rewind)]
     assert rewind.epoch == bad.epoch - 1
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     assert (last(world).epoch, last(world).final, last(world).revision) == (bad.epoch, True, "r1")
     assert all(r.start == r.end for r in ranges_of(last(world)))
@@ -58,13 +58,13 @@ def corrected(world: World, leader: Leader, crash: int) -> list[Token]:
     leader.writes_left = crash
     with contextlib.suppress(Crashed):
         new_revision(world, leader)
-        world.say(JOB, "running")
+        world.report(JOB, "running")
         leader.listen()
     leader = Leader(world)
     leader.look()
     for _ in range(4):
         leader.tick(1)
-        world.say(JOB, "running")
+        world.report(JOB, "running")
         leader.listen()
         run(world, leader)
     tokens = list(world.valid(JOB).values())
@@ -93,7 +93,7 @@ def test_a_changed_job_ends_an_epoch_that_is_committed_in_part(
     same = (plan.layout, plan.base_epoch, plan.base_offset)
     assert same == (before.layout, before.base_epoch, before.base_offset)
     assert "revision r2 ends epoch 3" in "".join(world.statuses[JOB].events)
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     assert last(world) == bad
     run(world, leader)
@@ -120,13 +120,13 @@ def test_the_host_with_the_state_logs_ends_it(world: World, leader: Leader) -> N
     assert world.plans[JOB].owner == "w1-3", "no checkpoint has that epoch yet"
 
 
-@pytest.mark.parametrize("changes, said", [
+@pytest.mark.parametrize("changes, shown", [
     ({"parallelism": 3}, "operators, their inputs, keys or parallelism are others"),
     ({"sources": {"lines": SourceSpec(topic="lines", format="bytes")}}, "sources, SQL, or"),
     ({"sinks": {}}, "sink counts is not the same"),
 ])  # fmt: skip
 def test_a_revision_that_could_not_end_it_is_refused_until_one_did(
-    world: World, leader: Leader, changes: dict[str, object], said: str
+    world: World, leader: Leader, changes: dict[str, object], shown: str
 ) -> None:
     bad = half_committed(world, leader)
     new_revision(world, leader, **changes)
@@ -136,7 +136,7 @@ def test_a_revision_that_could_not_end_it_is_refused_until_one_did(
     assert status.error["kind"] == "RefusedError"
     assert status.error["text"].startswith(
         "epoch 3 failed and a part of it is committed, so the changed revision has to end it, and "
-        f"revision r2 cannot: {said}"
+        f"revision r2 cannot: {shown}"
     )
     assert "only corrects keyed operators or settings of r1" in status.error["next"]
     assert last(world) == bad
@@ -144,7 +144,7 @@ def test_a_revision_that_could_not_end_it_is_refused_until_one_did(
 
     world.programs["archive-3"] = job_spec()
     want(world, leader, revision="r3", archive="archive-3")
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     world.work(JOB)
     leader.listen()
@@ -167,7 +167,7 @@ def test_a_failed_job_may_be_stopped_before_its_correction_runs(
     leader = Leader(world)
     leader.look()
     want(world, leader, desired="running")
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     assert world.plans[JOB].revision == "r2"
     assert last(world) == bad
@@ -188,7 +188,7 @@ def test_a_source_that_only_a_taken_back_token_names_begins_where_it_had_begun(
     world.work(JOB)  # the final epoch of the old one
     leader.listen()
     leader.tick(1)
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     bad = last(world)
     assert (bad.revision, bad.records) == ("r2", 3)
@@ -216,7 +216,7 @@ def test_a_source_that_only_a_taken_back_token_names_begins_where_it_had_begun(
 
 def steps(world: World, leader: Leader) -> None:
     """Time goes by, the owner runs and answers."""
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     leader.tick(3)
     world.work(JOB)
@@ -251,14 +251,14 @@ def test_an_operator_that_leads_to_no_sink_may_be_the_one_that_raised(
     world.programs["archive-1"] = aside(job_spec())
     leader = Leader(world)
     leader.look()
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     run(world, leader, 2)
     world.produce(0, 10)
     leader.poll()
     bad = last(world)
     world.ledger[JOB] = dict.fromkeys(range(2), bad.epoch)
-    world.say(JOB, "failed", epoch=bad.epoch - 1, permanent=True, error_kind="BadInputError")
+    world.report(JOB, "failed", epoch=bad.epoch - 1, permanent=True, error_kind="BadInputError")
     leader.listen()
     operators = aside(job_spec()).operators
     new_revision(world, leader, operators=operators, epoch=EpochSpec(max_records=7))
@@ -323,7 +323,7 @@ def test_another_limit_is_there_before_the_old_revision_runs_again(
     counts = job_spec().operators["counts"].model_copy(update={"memory_bytes": 1 << 30})
     new_revision(world, leader, operators={"counts": counts}, epoch=EpochSpec(max_records=5))
     assert placed(leader) == ["r2"]
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     run(world, leader, 2)
     tokens = list(world.valid(JOB).values())
@@ -344,7 +344,7 @@ def test_other_changes_leave_the_last_epoch_without_input_to_the_old_revision(
     world.codes = {"archive-1": "code", "archive-2": code}
     new_revision(world, leader, **changes)
     assert placed(leader) == ["r1"]
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     assert (last(world).final, last(world).records) == (True, 0)
     world.work(JOB)
@@ -359,7 +359,7 @@ def test_where_the_old_revision_cannot_end_the_changed_one_does(
     """It fails in the epoch without input, or behind it, while its correction is applied."""
     failed_in_flight(world, leader)
     new_revision(world, leader)
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     final = last(world)
     assert final.final
@@ -397,7 +397,7 @@ def test_a_failure_after_which_another_revision_waits_is_not_the_end(
 
 
 @pytest.mark.parametrize("seen", [None, SourceTopic("lines", "another", False, {0: 0, 1: 0})])
-def test_a_job_whose_topic_is_gone_goes_on_with_a_revision_that_reads_another(
+def test_a_job_whose_topic_is_gone_resumes_with_a_revision_that_reads_another(
     world: World, leader: Leader, seen: SourceTopic | None
 ) -> None:
     run(world, leader, 2)
@@ -448,7 +448,7 @@ def test_a_correction_that_cannot_be_loaded_yet_can_be_stopped(
 def test_a_failure_is_forgotten_once_its_epoch_is_done(world: World, leader: Leader) -> None:
     failed_in_flight(world, leader)
     want(world, leader)
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     run(world, leader)
     want(world, leader, desired="stopped")
@@ -459,7 +459,7 @@ def test_a_failure_is_forgotten_once_its_epoch_is_done(world: World, leader: Lea
     assert (status.state, status.error) == ("stopped", None)
 
 
-def test_what_failed_right_after_a_switch_gives_way_to_any_revision(
+def test_what_failed_right_after_a_switch_is_replaced_by_any_revision(
     world: World, leader: Leader
 ) -> None:
     """It has run nothing: the revision before has ended with a checkpoint of its own."""

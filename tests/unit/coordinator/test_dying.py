@@ -26,7 +26,7 @@ def in_flight(world: World, leader: Leader) -> Token:
 def die(world: World, leader: Leader, times: int, kind: str = "ProcessDied") -> None:
     """The owner's processes die, and the job is placed again, so often."""
     for _ in range(times):
-        world.say(JOB, "failed", error_kind=kind, error="a process has died")
+        world.report(JOB, "failed", error_kind=kind, error="a process has died")
         leader.listen()
         leader.tick(LATER_S)
 
@@ -39,7 +39,7 @@ def finished(world: World, leader: Leader) -> list[Token]:
     """The tokens, once the owner has run what there is and what came then."""
     for _ in range(4):
         leader.tick(LATER_S)
-        world.say(JOB, "running")
+        world.report(JOB, "running")
         leader.listen()
         run(world, leader)
     return list(world.valid(JOB).values())
@@ -104,7 +104,7 @@ def test_what_passes_does_not_count(world: World, leader: Leader) -> None:
     die(world, leader, DEATHS_MAX - 1)
     die(world, leader, DEATHS_MAX, "RetryableError")
     assert not taken_back(world)
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     world.work(JOB)
     leader.listen()
     assert last(world).epoch > bad.epoch, "the final token of the old revision"
@@ -139,7 +139,7 @@ def test_what_died_without_an_epoch_gives_nothing_away(world: World, leader: Lea
     run(world, leader, 2)
     for _ in range(DEATHS_MAX):
         leader.tick(2)  # no checkpoint is due
-        world.say(JOB, "failed", error_kind="ProcessDied", error="a process has died")
+        world.report(JOB, "failed", error_kind="ProcessDied", error="a process has died")
         leader.listen()
     leader.performed.clear()
     new_revision(world, leader)
@@ -182,7 +182,7 @@ def test_it_survives_a_crash_between_any_two_writes(world: World, crash: int) ->
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_revision_that_cannot_end_the_epoch_goes_on_waiting(
+def test_a_revision_that_cannot_end_the_epoch_keeps_waiting(
     world: World, leader: Leader, committed: bool
 ) -> None:
     """Machines may have been lost three times: the job is all right, and its change a usual one.

@@ -23,7 +23,7 @@ def leader(world: World) -> Leader:
     world.programs["archive-1"] = job_spec(epoch=EpochSpec(timeout_s=TIMEOUT_S))
     leader = Leader(world)
     leader.look()
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     world.produce(1, 10)
     leader.poll()
@@ -117,12 +117,12 @@ def test_an_idle_job_has_no_epoch_to_end(world: World, leader: Leader) -> None:
 
 def test_a_restore_takes_nothing_of_it(world: World, leader: Leader) -> None:
     wait(leader, TIMEOUT_S - 1)
-    world.say(JOB, "failed", error="the broker is away")
+    world.report(JOB, "failed", error="the broker is away")
     leader.listen()
     leader.look()
     assert leader.job().phase is Phase.RESTORING
     wait(leader, 3 * TIMEOUT_S)
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     has_all_its_time(leader)
 
@@ -131,6 +131,6 @@ def test_a_new_leader_begins_again(world: World, leader: Leader) -> None:
     wait(leader, TIMEOUT_S - 1)
     leader = Leader(world)
     leader.look()
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     has_all_its_time(leader)

@@ -26,7 +26,7 @@ LATER_S = 60.0  # than any attempt is spaced out
 
 def fail(world: World, leader: Leader, times: int = 1) -> None:
     for _ in range(times):
-        world.say(JOB, "failed", error=TEXT, error_kind="RetryableError")
+        world.report(JOB, "failed", error=TEXT, error_kind="RetryableError")
         leader.listen()
         leader.tick(LATER_S)
 
@@ -53,7 +53,7 @@ def test_one_that_fails_again_and_again_is_reported_with_the_cause_and_how_long(
     assert world.failures[JOB].counter == world.entries[JOB].counter
     reported = world.statuses[JOB].events
     assert f"failure {FAILING_MIN}: ArrowTypeError: Expected bytes, got" in "\n".join(reported)
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     world.work(JOB)
     leader.listen()
     assert shown(world, leader) is None
@@ -109,7 +109,7 @@ def test_another_revision_begins_without_the_failures_of_the_one_before(
 ) -> None:
     """Its first attempt comes at once, and what it fails at is its own."""
     fail(world, leader, 8)
-    world.say(JOB, "failed", error=TEXT, error_kind="PermanentError", permanent=True)
+    world.report(JOB, "failed", error=TEXT, error_kind="PermanentError", permanent=True)
     leader.listen()
     world.codes = {"archive-1": "code", "archive-2": "code"}
     new_revision(world, leader)
@@ -119,7 +119,7 @@ def test_another_revision_begins_without_the_failures_of_the_one_before(
 
 
 @pytest.mark.parametrize("ahead_s", [30 * 86_400.0, -30 * 86_400.0])
-def test_for_how_long_no_clock_that_is_set_meanwhile_says(
+def test_for_how_long_is_independent_of_a_clock_that_is_set_meanwhile(
     world: World, leader: Leader, ahead_s: float
 ) -> None:
     """Back by a month it would keep the alarm quiet for a month."""
@@ -145,7 +145,7 @@ def test_a_job_that_cannot_even_be_read_is_reported_too(world: World, leader: Le
     assert found == {"failures": FAILING_MIN, "for_s": FAILING_MIN, "text": "the store is away"}
 
 
-def test_a_load_that_never_ends_is_reported_while_the_other_jobs_go_on(
+def test_a_load_that_never_ends_is_reported_while_the_other_jobs_run(
     world: World, leader: Leader
 ) -> None:
     """A network share that is away, or a client that hangs, gives neither answer nor error."""

@@ -83,11 +83,11 @@ def test_one_failure_soon_after_a_checkpoint_holds_nothing_back(
     epochs(world, leader, 6, PERIOD_S)
     job = leader.job()
     assert job.newest is not None
-    behind = job.tip.epoch - job.newest.epoch
-    assert behind < len(job.tokens)
+    following = job.tip.epoch - job.newest.epoch
+    assert following < len(job.tokens)
     job = replace(job, unwritten=1)
     with pytest.MonkeyPatch.context() as few:
         few.setattr(holding, "TOKENS_MAX", len(job.tokens))
         assert not holding.is_full(job)
-        few.setattr(holding, "TOKENS_MAX", behind)
-        assert holding.reason(job).startswith(f"epochs are held back: {behind} follow")
+        few.setattr(holding, "TOKENS_MAX", following)
+        assert holding.reason(job).startswith(f"epochs are held back: {following} follow")

@@ -148,7 +148,7 @@ def test_large_records_are_expected_again_for_a_while() -> None:
     assert 10 < known["lines"] < 100
 
 
-def test_an_epoch_without_rows_tells_nothing() -> None:
+def test_an_epoch_without_rows_gives_no_estimate() -> None:
     done = EpochDone("u", 1, "w", 1, 1, 0, 0, 5, bytes_in={"lines": 0})
     assert input_bytes.seen({"lines": 7.0}, done) == {"lines": 7.0}
     assert input_bytes.records_max(done, BYTES_MAX) is None

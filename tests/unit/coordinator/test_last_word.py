@@ -25,31 +25,31 @@ def restoring() -> World:
 @pytest.mark.parametrize("late", ["running", "restoring"])
 def test_a_fragment_that_has_ended_does_not_run(end: str, late: str) -> None:
     world = restoring()
-    world.say(JOB, end)
-    world.say(JOB, late)
+    world.report(JOB, end)
+    world.report(JOB, late)
     leader = Leader(world)
     leader.look()
     assert world.plans[JOB].generation == 2
     assert leader.job().phase is Phase.RESTORING
 
 
-def test_a_warning_is_reported_and_says_nothing_about_the_fragment() -> None:
+def test_a_warning_is_reported_and_changes_nothing_about_the_fragment() -> None:
     world = restoring()
-    world.say(JOB, "running")
-    world.say(JOB, "warning", events=("warning: much state",))
+    world.report(JOB, "running")
+    world.report(JOB, "warning", events=("warning: much state",))
     leader = Leader(world)
     leader.look()
     assert leader.job().phase is Phase.RUNNING
-    world.say(JOB, "warning", events=("warning: more state",))
+    world.report(JOB, "warning", events=("warning: more state",))
     leader.listen()
     assert world.statuses[JOB].events[-1] == "warning: more state"
     assert leader.job().fragment == "running"
 
 
-def test_a_fragment_that_says_that_it_runs_goes_on() -> None:
+def test_a_fragment_that_reports_running_continues() -> None:
     world = restoring()
-    world.say(JOB, "restoring")
-    world.say(JOB, "running")
+    world.report(JOB, "restoring")
+    world.report(JOB, "running")
     leader = Leader(world)
     leader.look()
     assert world.plans[JOB].generation == 1
@@ -64,7 +64,7 @@ def collecting() -> tuple[World, Leader]:
     world = restoring()
     leader = Leader(world)
     leader.look()
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     world.entries[JOB] = job_entry(checkpoint_above=0)
     leader.look()
@@ -90,20 +90,20 @@ def test_a_job_whose_progress_lost_its_end_is_read_again() -> None:
 
 def test_a_failure_that_was_reported_into_what_was_lost_is_reported_again() -> None:
     world, leader = collecting()
-    world.say(JOB, "failed", error="boom", error_kind="RetryableError")
+    world.report(JOB, "failed", error="boom", error_kind="RetryableError")
     world.progress[JOB] = []
     leader.feed(ProgressLost(JOB, "cut"))
     leader.tick(1)
     assert world.plans[JOB].generation == 1
-    world.say(JOB, "failed", error="boom", error_kind="RetryableError")  # `worker.last_word`
+    world.report(JOB, "failed", error="boom", error_kind="RetryableError")  # `worker.last_word`
     leader.listen()
     assert world.plans[JOB].generation == 2
 
 
-def test_an_owner_that_tells_again_how_it_is_ends_what_its_lost_words_held_up() -> None:
+def test_an_owner_that_reports_again_ends_what_its_lost_reports_held_up() -> None:
     world, leader = collecting()
     assert leader.job().in_flight == 1
-    world.say(JOB, "repeated", epoch=1)
+    world.report(JOB, "repeated", epoch=1)
     leader.listen()
     job = leader.job()
     assert (job.done, job.tip.epoch) == (1, 2)  # so the next one could begin
@@ -116,10 +116,10 @@ def test_an_owner_that_was_fenced_by_somebody_else_has_the_job_read_again() -> N
     world = restoring()
     leader = Leader(world)
     leader.look()
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     loads = sum(isinstance(a, LoadJob) for a in leader.performed)
-    world.say(JOB, "failed", error_kind="FencedError", error="the token log has a begin")
+    world.report(JOB, "failed", error_kind="FencedError", error="the token log has a begin")
     leader.listen()
     leader.tick(0.1)
     assert sum(isinstance(a, LoadJob) for a in leader.performed) == loads + 1

@@ -55,13 +55,13 @@ def test_a_control_topic_that_loses_records_is_refused_and_not_used(setting: Set
     """It was there before the job: made by hand, or by a broker that makes topics by itself."""
     setting.source()
     setting.topics.create(names.tokens(JOB), 1, {"retention.ms": "604800000"})
-    said = r"perseid.wordcount.tokens has retention.ms=604800000, expected -1.*`kafka-configs"
-    with pytest.raises(PermanentError, match=said):
+    text = r"perseid.wordcount.tokens has retention.ms=604800000, expected -1.*`kafka-configs"
+    with pytest.raises(PermanentError, match=text):
         setting.loader().load(setting.entry)
     assert setting.kafka.log(names.tokens(JOB), 0).end == 0
 
 
-def test_sources_begin_where_the_job_says(setting: Setting) -> None:
+def test_sources_begin_where_the_job_is_set_to(setting: Setting) -> None:
     setting.source(records=5)
     latest = setting.apply(**{"start: earliest": "start: latest"})
     assert offsets(setting.loader().load(latest)) == {0: 5, 1: 5}
@@ -258,7 +258,7 @@ def test_the_stamps_of_the_log_come_with_the_tokens_and_with_the_claim(setting: 
     assert loaded.log_time.at_s == setting.kafka.clock.monotonic_s()
 
 
-def test_a_claim_whose_answer_was_lost_tells_the_time_too(setting: Setting) -> None:
+def test_a_claim_whose_answer_was_lost_gives_the_time_too(setting: Setting) -> None:
     running(setting)
     setting.append(Claim(2, "c1"))
     stamp_ms = setting.kafka.clock.wall_ms()

@@ -62,7 +62,7 @@ def loads() -> Iterator[Loads]:
     made.pool.close()
 
 
-def test_a_load_begins_beside_any_that_hang(loads: Loads) -> None:
+def test_a_load_begins_although_others_hang(loads: Loads) -> None:
     for i in range(2 * THREADS):
         loads.hang(f"hangs-{i}")
     loads.end("prompt")

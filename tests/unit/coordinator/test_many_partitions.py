@@ -23,7 +23,7 @@ def test_10_000_source_partitions_are_issued_in_records_that_fit() -> None:
     world.ends = {("lines", p): 0 for p in range(SOURCE_PARTITIONS_MAX)}
     leader = Leader(world)
     leader.look()
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     started_s = time.process_time()
     for _ in range(EPOCHS):

@@ -59,7 +59,7 @@ def test_the_page_has_a_row_for_each_metric_and_no_other() -> None:
     assert rows == wanted
 
 
-def test_each_family_is_what_its_entry_says(world: World, leader: Leader) -> None:
+def test_each_family_is_what_its_entry_declares(world: World, leader: Leader) -> None:
     world.states = (OperatorState("counts", 700, 70),)
     run(world, leader, 10)
     for family in metrics.FAMILIES:
@@ -113,7 +113,7 @@ def test_a_takeover_counts_as_a_restart_elsewhere(world: World, leader: Leader) 
     assert of_job(leader, "job_restarts_total") == 1
     assert of_job(leader, "job_takeovers_total") == 1
     assert of_job(leader, "job_failures") == 1
-    world.say(JOB, "failed", error="the disk is full")
+    world.report(JOB, "failed", error="the disk is full")
     leader.listen()
     leader.tick(5)
     assert of_job(leader, "job_restarts_total") == 2
@@ -121,7 +121,9 @@ def test_a_takeover_counts_as_a_restart_elsewhere(world: World, leader: Leader) 
     assert of_job(leader, "job_generation") == 3
 
 
-def test_counters_go_on_when_the_leader_reads_the_job_again(world: World, leader: Leader) -> None:
+def test_counters_continue_when_the_leader_reads_the_job_again(
+    world: World, leader: Leader
+) -> None:
     """Epochs that ended while it was being read count, those from before count once."""
     run(world, leader, 30)
     world.produce(0, 12)
@@ -153,7 +155,7 @@ def test_what_is_not_known_has_no_sample(world: World) -> None:
     assert of_job(leader, "job_phase", phase="waiting") == 1
 
 
-def test_a_standby_says_only_that(world: World) -> None:
+def test_a_standby_reports_only_that(world: World) -> None:
     assert scraped(None) == {("perseid_leader", ()): 0}
 
 

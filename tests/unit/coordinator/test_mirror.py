@@ -57,7 +57,7 @@ def test_the_lag_of_the_group_is_that_of_the_status(world: World, leader: Leader
     assert lag_of(leader) == 0
 
 
-def test_a_new_leader_tells_the_same(world: World, leader: Leader) -> None:
+def test_a_new_leader_publishes_the_same(world: World, leader: Leader) -> None:
     world.produce(0, 50_000)
     leader.poll()
     world.work(JOB)
@@ -68,7 +68,7 @@ def test_a_new_leader_tells_the_same(world: World, leader: Leader) -> None:
     assert committed(after.job(JOB)) == committed(leader.job(JOB))
 
 
-def test_of_two_sources_on_one_partition_the_one_behind_counts(world: World) -> None:
+def test_of_two_sources_on_one_partition_the_one_with_more_lag_counts(world: World) -> None:
     line = SourceSpec(topic="lines", format="text")
     world.programs["archive-1"] = job_spec(sources={"lines": line, "again": line})
     leader = Leader(world)
@@ -124,7 +124,7 @@ def test_an_old_leader_sets_nothing_back(world: World, leader: Leader) -> None:
     assert new.mirror.failed == {JOB: 1}
 
 
-def test_a_failure_is_said_once_and_counted(
+def test_a_failure_is_logged_once_and_counted(
     world: World, leader: Leader, caplog: pytest.LogCaptureFixture
 ) -> None:
     mirrored = Mirrored(leader)

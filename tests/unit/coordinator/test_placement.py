@@ -10,7 +10,7 @@ from support.coordinator_steps import JOB, run, want
 
 
 def fail(world: World, leader: Leader, **how: object) -> None:
-    world.say(JOB, "failed", error="java.net.SocketTimeoutException", **how)
+    world.report(JOB, "failed", error="java.net.SocketTimeoutException", **how)
     leader.listen()
 
 
@@ -85,7 +85,7 @@ def test_a_lost_owner_is_replaced_under_a_higher_generation(world: World, leader
     after = world.plans[JOB]
     assert (after.owner, after.generation) == ("w2-1", before.generation + 1)
     assert world.statuses[JOB].state == "restoring"
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     assert world.statuses[JOB].state == "running"
 
@@ -96,7 +96,7 @@ def test_a_new_life_of_the_same_worker_is_another_owner(world: World, leader: Le
     assert world.plans[JOB].owner == "w1-2"
 
 
-def test_without_a_worker_the_job_waits_and_then_goes_on(world: World, leader: Leader) -> None:
+def test_without_a_worker_the_job_waits_and_then_resumes(world: World, leader: Leader) -> None:
     world.workers = []
     leader.look()
     assert world.statuses[JOB].state == "waiting"
@@ -113,7 +113,7 @@ def test_workers_that_come_do_not_move_a_running_job(world: World, leader: Leade
     assert world.plans[JOB] == before
 
 
-def test_a_passing_failure_is_tried_again_elsewhere_with_a_higher_generation(
+def test_a_transient_failure_is_tried_again_elsewhere_with_a_higher_generation(
     world: World, leader: Leader
 ) -> None:
     world.workers = ["w1-1", "w2-1"]
@@ -163,7 +163,7 @@ def test_a_new_leader_keeps_the_count(world: World, leader: Leader) -> None:
     assert world.failures[JOB].count == 3
 
 
-def test_failures_of_an_older_generation_say_nothing(world: World, leader: Leader) -> None:
+def test_failures_of_an_older_generation_mean_nothing(world: World, leader: Leader) -> None:
     world.workers = ["w2-1"]
     leader.look()
     before = world.plans[JOB]
@@ -198,7 +198,7 @@ def test_a_permanent_failure_stops_the_job_until_it_is_asked_for_again(
 
 
 def test_the_fragments_events_are_reported(world: World, leader: Leader) -> None:
-    world.say(JOB, "running", restored_from="checkpoint:5", events=("part 1 was damaged",))
+    world.report(JOB, "running", restored_from="checkpoint:5", events=("part 1 was damaged",))
     leader.listen()
     assert "part 1 was damaged" in world.statuses[JOB].events
     assert any("restored from checkpoint:5" in e for e in world.statuses[JOB].events)
@@ -230,7 +230,7 @@ def test_a_worker_that_leaves_hands_its_job_over_without_a_failure(
     world.produce(0, 10)
     leader.poll()
     world.work(JOB)
-    world.say(JOB, "stopped")
+    world.report(JOB, "stopped")
     leader.listen()
     plan = world.plans[JOB]
     assert (plan.owner, plan.generation) == ("w2-1", 2)
@@ -246,7 +246,7 @@ def test_a_worker_that_left_before_its_word_was_heard_is_no_failure(
     world.leaving = {"w1-1"}
     leader.look()
     world.workers = ["w2-1"]
-    world.say(JOB, "stopped")
+    world.report(JOB, "stopped")
     leader.look()
     plan = world.plans[JOB]
     assert (plan.owner, plan.generation) == ("w2-1", 2)
@@ -256,10 +256,10 @@ def test_a_worker_that_left_before_its_word_was_heard_is_no_failure(
     assert world.statuses[JOB].events == ("worker w1-1 has left, as announced",)
 
 
-def test_the_only_worker_leaves_and_its_next_life_goes_on(world: World, leader: Leader) -> None:
+def test_the_only_worker_leaves_and_its_next_life_continues(world: World, leader: Leader) -> None:
     world.leaving = {"w1-1"}
     leader.look()
-    world.say(JOB, "stopped")
+    world.report(JOB, "stopped")
     leader.listen()
     assert world.statuses[JOB].state == "waiting"
     assert world.plans[JOB].generation == 1  # it is not placed where it just left

@@ -24,7 +24,7 @@ def leader(world: World) -> Leader:
     """Its job has one epoch in flight."""
     leader = Leader(world)
     leader.look()
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     world.produce(1, 10)
     leader.poll()
@@ -50,7 +50,7 @@ def test_only_of_an_epoch_that_does_not_end_the_topics_are_asked_for(
     assert sink_topics.asked(leader.job()) == frozenset()
 
 
-def test_what_the_broker_says_is_an_event_once_an_epoch(world: World, leader: Leader) -> None:
+def test_what_the_broker_answers_is_an_event_once_an_epoch(world: World, leader: Leader) -> None:
     (sink,) = job_spec().written_topics
     wait(leader, {sink: "sink topic counts does not exist", "of-another-job": "so does this"}, 30)
     reported = [event for event in world.statuses[JOB].events if "sink topic" in event]
@@ -62,7 +62,7 @@ def test_what_the_broker_says_is_an_event_once_an_epoch(world: World, leader: Le
     assert world.statuses[JOB].state == "running"
 
 
-def test_the_look_at_sources_says_what_is_wrong_with_sinks(
+def test_the_look_at_sources_reports_what_is_wrong_with_sinks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kafka, seen = kafka_handle.fake(), list[Event]()

@@ -39,15 +39,15 @@ def test_sizing_meets_the_target_or_spends_half_the_time_on_records(
     assert least_ms <= fixed_ms + size * record_ms <= most_ms, size
 
 
-def behind(job: JobState, records: int) -> JobState:
+def lagging(job: JobState, records: int) -> JobState:
     """`job` with so many records waiting."""
     (_, partition), position = next(iter(job.positions.items()))
     return replace(job, ends={(position.topic, partition): position.offset + records})
 
 
-def test_a_job_far_behind_makes_epochs_of_several_targets(leader: Leader) -> None:
+def test_a_job_with_a_large_lag_makes_epochs_of_several_targets(leader: Leader) -> None:
     job = leader.job()
     target_ms = 1000 * job.program.spec.epoch.target_s if job.program else 0
     for records, most_ms in ((1_000, target_ms), (10**9, issue.CATCH_UP * target_ms)):
-        size = settled(behind(job, records), 20, 0.05)
+        size = settled(lagging(job, records), 20, 0.05)
         assert 0.7 * most_ms <= 20 + size * 0.05 <= 1.3 * most_ms, (records, size)

@@ -116,7 +116,7 @@ def test_a_new_leader_finds_new_partitions_in_the_tokens(world: World, leader: L
 @pytest.mark.parametrize("phase", ["stopped", "failed"])
 def test_a_job_that_does_not_run_is_not_judged(world: World, leader: Leader, phase: str) -> None:
     if phase == "failed":
-        world.say(JOB, "failed", permanent=True, error_kind="BadInputError")
+        world.report(JOB, "failed", permanent=True, error_kind="BadInputError")
     else:
         world.workers = []
         leader.look()
@@ -157,7 +157,7 @@ def test_a_source_that_ends_below_the_position_stops_the_job(world: World, leade
     assert error_of(world)["kind"] == "LogTruncated"
 
 
-def test_what_a_source_that_was_cut_is_now_decides_what_is_said(
+def test_what_a_source_that_was_cut_is_now_decides_what_is_reported(
     world: World, leader: Leader
 ) -> None:
     """A topic that was made again ends below the position, too. Until it is known, no token."""
@@ -181,7 +181,7 @@ def test_what_a_source_that_was_cut_is_now_decides_what_is_said(
     assert error_of(world)["kind"] == "TopicIdentityChanged"
 
 
-def test_an_end_from_before_the_position_was_reached_says_nothing(
+def test_an_end_from_before_the_position_was_reached_means_nothing(
     world: World, leader: Leader
 ) -> None:
     """Two threads look at ends: an older answer may come behind the token of a newer one."""
@@ -194,7 +194,7 @@ def test_an_end_from_before_the_position_was_reached_says_nothing(
     assert leader.job().positions["lines", 0].offset == 1000
 
 
-def test_a_job_whose_source_was_cut_while_nobody_led_is_stopped(
+def test_a_job_whose_source_was_cut_while_there_was_no_leader_is_stopped(
     world: World, leader: Leader
 ) -> None:
     world.produce(0, 1000)

@@ -55,7 +55,7 @@ def test_a_quiet_partition_does_not_move_the_others_to_other_tasks() -> None:
 
 
 @pytest.mark.parametrize("large", [range(0, 10_000, 16), range(1)])
-def test_10_000_uneven_partitions_are_dealt_out_in_a_moment(large: range) -> None:
+def test_10_000_uneven_partitions_are_distributed_in_a_moment(large: range) -> None:
     """Each epoch anew, by the process that leads all jobs."""
     ranges = tuple(source_range(p, 100_000 if p in large else 2) for p in range(10_000))
     started_s = time.process_time()

@@ -53,7 +53,7 @@ def filled(setting: Setting) -> Setting:
     return setting
 
 
-def test_archives_of_before_and_what_is_unfinished_or_of_another_uuid_go(filled: Setting) -> None:
+def test_earlier_archives_and_what_is_unfinished_or_of_another_uuid_go(filled: Setting) -> None:
     before = set(filled.store.written_ms())
     assert sweeper(filled).sweep() == 3
     assert before - set(filled.store.written_ms()) == {
@@ -83,7 +83,7 @@ def test_a_deployment_that_is_no_more_is_forgotten(filled: Setting) -> None:
     assert path not in filled.store.written_ms()
 
 
-def test_a_deployment_says_at_once_that_it_uses_the_store(filled: Setting) -> None:
+def test_a_deployment_marks_the_store_as_used_at_once(filled: Setting) -> None:
     sweeper(filled, leads=False)._look()
     assert user_path(filled.registry.deployment_id()) in filled.store.written_ms()
     assert archive_path(OLD) in filled.store.written_ms()

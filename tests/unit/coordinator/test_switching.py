@@ -75,7 +75,7 @@ def test_a_stopped_job_starts_where_it_was(world: World, leader: Leader) -> None
     leader.poll()
     final = last(world)
     want(world, leader, desired="running")
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     assert (last(world).epoch, last(world).final) == (final.epoch + 1, False)
     assert [(r.start, r.end) for r in ranges_of(last(world))] == [(30, 40)]
@@ -89,7 +89,7 @@ def test_starting_from_scratch_opens_a_new_chain_above_the_old_one(
     world.entries[JOB] = job_entry(uuid="u2", counter=2)
     world.ledger.clear()
     leader.look()
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     assert last(world).job_uuid == "u2"
     assert last(world).epoch == 4
@@ -140,7 +140,7 @@ def test_a_new_revision_begins_after_a_checkpoint_of_the_old_one(
     assert (plan.generation, plan.layout) == (before.generation + 1, before.layout)
     assert plan.checkpoints[0].epoch == switch.epoch
     assert answered(world) == ("restoring", 2)
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     assert (last(world).revision, last(world).epoch) == ("r2", switch.epoch + 1)
     assert answered(world) == ("running", 2)
@@ -221,7 +221,7 @@ def test_another_parallelism_is_reported_until_its_owner_has_state(
     successor = Leader(world)
     successor.look()
     assert world.statuses[JOB].state == "rescaling"
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     successor.listen()
     assert world.statuses[JOB].state == "running"
     world.programs["archive-3"] = job_spec()  # two partitions again
@@ -280,7 +280,7 @@ def test_a_switch_whose_owner_dies_is_finished_by_the_next_one(
     new_revision(world, leader)
     world.workers = ["w2-1"]
     leader.look()
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     world.work(JOB)
     leader.listen()
     assert (world.plans[JOB].revision, world.plans[JOB].owner) == ("r2", "w2-1")
@@ -292,7 +292,7 @@ def led_by_another(world: World) -> Leader:
     leader.look()
     for _ in range(4):
         leader.tick(1)
-        world.say(JOB, "running")
+        world.report(JOB, "running")
         run(world, leader)
     return leader
 
@@ -353,7 +353,7 @@ def test_where_a_source_begins_at_its_end_is_reported_at_once(world: World, lead
     })  # fmt: skip
     world.work(JOB)
     leader.listen()
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     first = last(world)
     assert (first.revision, first.records) == ("r2", 0)
@@ -372,7 +372,7 @@ class WithoutTopic(Leader):
         return ev.ProgramFailed(action.job, action.archive, "TransientAnswer", text, False)
 
 
-def test_a_revision_whose_topic_stays_away_is_given_up_and_the_old_one_goes_on(
+def test_a_revision_whose_topic_stays_away_is_dropped_and_the_old_one_continues(
     world: World,
 ) -> None:
     leader = WithoutTopic(world)

@@ -70,7 +70,7 @@ class Play:
         elif kind == "work":
             self.world.work(JOB, a, duration_ms=b)
         elif kind == "fail" and JOB in self.world.plans:
-            self.world.say(JOB, "failed", error="a passing fault")
+            self.world.report(JOB, "failed", error="a passing fault")
         elif kind == "new leader":
             self.replace_leader()
         elif kind == "crash":

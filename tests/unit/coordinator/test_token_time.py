@@ -31,7 +31,7 @@ def next_leader(world: World) -> Leader:
     """Another process, which starts now; the job's owner lives."""
     leader = Leader(world)
     leader.look()
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     return leader
 
@@ -94,7 +94,7 @@ def test_a_clock_that_was_wrong_all_along_makes_nothing_older_when_it_is_set(wor
     world.wall_ahead_s = world.broker_ahead_s = -MONTH_S
     leader = Leader(world)
     leader.look()
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     issue(world, leader)
     world.wall_ahead_s = world.broker_ahead_s = 0.0
@@ -119,7 +119,7 @@ def test_a_stopped_job_is_as_much_older_when_the_same_leader_starts_it_again(
     world.time_s += MONTH_S
     leader.tick()
     want(world, leader, desired="running")
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     after = issue(world, leader)[-1]
     assert after.revision == before.revision

@@ -76,7 +76,7 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
 
 
 @pytest.mark.security("5.6")
-def test_a_file_that_went_bad_lets_nobody_in(tmp_path: Path) -> None:
+def test_a_file_that_went_bad_admits_no_request(tmp_path: Path) -> None:
     """Its last good content could hold the token that was to be taken out."""
     path = tmp_path / "tokens"
     ann = tokens.added(path, "ann", Role.ADMIN) or ""

@@ -89,7 +89,7 @@ def test_a_clock_that_is_set_forward_ends_no_backup(world: World, leader: Leader
     assert since_ms + trimming.BACKUPS_MS <= world.time_s * 1000 * 1.02
     leader = Leader(world)  # of another process, which started with such a clock
     leader.look()
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     for _ in range(4):
         epoch(world, leader, PERIOD_S)
@@ -299,7 +299,7 @@ def test_a_ledger_that_was_trimmed_after_a_readers_end_is_not_taken_for_empty(
         ledger.last(LEDGER, 0, timeout_s=1)
 
 
-def test_the_leader_trims_beside_everything_else(setting: Setting) -> None:
+def test_the_leader_trims_while_it_does_everything_else(setting: Setting) -> None:
     with_ledger(setting)
     events: SimpleQueue[ev.Event] = SimpleQueue()
     ends: SimpleQueue[StepDown] = SimpleQueue()

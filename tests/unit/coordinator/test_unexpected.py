@@ -25,7 +25,7 @@ LATER_S = 60.0  # than any attempt is spaced out
 def fail(world: World, leader: Leader, times: int, kind: str = "UnexpectedError") -> None:
     """The owner fails, and the job is placed again, so often."""
     for _ in range(times):
-        world.say(JOB, "failed", error_kind=kind, error=TEXT)
+        world.report(JOB, "failed", error_kind=kind, error=TEXT)
         leader.listen()
         leader.tick(LATER_S)
 
@@ -49,7 +49,7 @@ def test_an_epoch_that_got_done_begins_the_count_again(world: World, leader: Lea
     run(world, leader, 2)
     for _ in range(3):
         fail(world, leader, TRIES_MAX - 1)
-        world.say(JOB, "running")
+        world.report(JOB, "running")
         leader.listen()
         world.produce(0, 10)
         leader.poll()

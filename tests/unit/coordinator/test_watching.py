@@ -72,7 +72,7 @@ def test_ends_are_looked_at_in_front_of_the_end_of_an_epoch() -> None:
     assert seen == expected
 
 
-def test_a_broker_that_does_not_tell_its_ends_holds_no_epoch_up(
+def test_a_broker_that_does_not_answer_with_ends_delays_no_epoch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kafka, seen = kafka_handle.fake(), list[Event]()
@@ -100,7 +100,7 @@ def progress_watcher(
     return ProgressWatcher(job, 0, kafka.reader(), kafka.topics, seen.append, lambda _: None, now)
 
 
-def test_progress_is_read_while_nobody_says_whether_its_topic_is_the_same() -> None:
+def test_progress_is_read_while_it_is_unknown_whether_its_topic_is_the_same() -> None:
     """The client that is asked for that may hang while the reader gets all records."""
     kafka = kafka_handle.fake()
     job, seen, asked = kafka.job(), list[Event](), list[object]()
@@ -125,7 +125,9 @@ def test_progress_is_read_while_nobody_says_whether_its_topic_is_the_same() -> N
 
 
 @pytest.mark.parametrize("value", [b"not ours", codec.encode(Begin(1, "u", 0))])
-def test_what_is_no_progress_is_reported_with_its_place_and_not_read_for_ever(value: bytes) -> None:
+def test_what_is_no_progress_is_reported_with_its_place_and_not_read_without_end(
+    value: bytes,
+) -> None:
     kafka = kafka_handle.fake()
     job, seen = kafka.job(), list[Event]()
     kafka.topics.create(names.progress(job), 1)
@@ -138,7 +140,7 @@ def test_what_is_no_progress_is_reported_with_its_place_and_not_read_for_ever(va
     assert f"{names.progress(job)}[0] at offset 1: " in seen[-1].text
 
 
-def test_a_watcher_that_meets_a_defect_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_watcher_that_meets_a_defect_continues(caplog: pytest.LogCaptureFixture) -> None:
     """Without its thread the leader would see no entry and no input any more, and lead on."""
     looks: list[int] = []
 
@@ -238,7 +240,7 @@ def test_a_look_without_any_answer_is_an_error_of_the_look() -> None:
         EndsWatcher(kafka.topics, lambda: wanted, lambda _: None, lambda: 0.0)._look()
 
 
-def test_a_damaged_entry_holds_up_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_entry_delays_no_other_entry(caplog: pytest.LogCaptureFixture) -> None:
     """Of jobs it is left as it was last seen, and of workers it is as if the worker were gone."""
     zookeeper, seen = FakeZooKeeper(), list[Event]()
     registry = Registry(zookeeper.session())

@@ -45,7 +45,7 @@ def test_it_is_the_lowest_partition_less_the_delay(world: World, leader: Leader)
     assert run(world, leader, (1, 10)) == 13_500
 
 
-def test_what_an_epoch_tells_is_in_the_next_token_at_once(world: World, leader: Leader) -> None:
+def test_what_an_epoch_reports_is_in_the_next_token_at_once(world: World, leader: Leader) -> None:
     world.produce(0, 3)
     world.produce(1, 3)
     leader.poll()
@@ -99,14 +99,14 @@ def test_a_partition_with_waiting_rows_is_not_quiet(world: World, leader: Leader
     leader.tick(IDLE_MS / 1000 * 3)
     world.workers.append("w2-1")
     leader.look()
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     assert last(world).records == 10
     assert last(world).watermark_ms == 3500
     assert run(world, leader) == 8500
 
 
-def test_a_new_leader_goes_on_from_the_tokens_and_reports(world: World, leader: Leader) -> None:
+def test_a_new_leader_resumes_from_the_tokens_and_reports(world: World, leader: Leader) -> None:
     assert run(world, leader, (0, 10), (1, 5)) == 3500
     second = Leader(world)
     second.look()
@@ -118,7 +118,7 @@ def test_a_new_leader_goes_on_from_the_tokens_and_reports(world: World, leader: 
     assert run(world, third, (1, 10)) == 10_500  # partition 0 is at offset 11 now
 
 
-def test_reports_of_tokens_taken_back_or_of_another_job_say_nothing(
+def test_reports_of_tokens_rolled_back_or_of_another_job_mean_nothing(
     world: World, leader: Leader
 ) -> None:
     run(world, leader, (0, 10), (1, 5))

@@ -48,25 +48,25 @@ class Training:
 def test_it_is_made_once_and_again_for_another_java(
     java: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    training, said = Training(monkeypatch), list[str]()
-    first = archives.class_archive(java, home, {"SPARK_HOME": "/spark"}, said.append)
+    training, text = Training(monkeypatch), list[str]()
+    first = archives.class_archive(java, home, {"SPARK_HOME": "/spark"}, text.append)
     assert first is not None and first.read_text() == "classes"
-    assert archives.class_archive(java, home, {"SPARK_HOME": "/spark"}, said.append) == first
-    assert (training.runs, len(said)) == (1, 1)
+    assert archives.class_archive(java, home, {"SPARK_HOME": "/spark"}, text.append) == first
+    assert (training.runs, len(text)) == (1, 1)
     (java / "release").write_text('JAVA_VERSION="17.0.2"')
-    other = archives.class_archive(java, home, {"SPARK_HOME": "/spark"}, said.append)
+    other = archives.class_archive(java, home, {"SPARK_HOME": "/spark"}, text.append)
     assert other not in (None, first) and training.runs == 2
     assert [p.name for p in home.iterdir() if p.name.startswith("training")] == []
 
 
-def test_a_training_that_fails_is_said_and_tried_again_next_time(
+def test_a_training_that_fails_is_reported_and_tried_again_next_time(
     java: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    training, said = Training(monkeypatch, "noise\nno base archive\n"), list[str]()
+    training, text = Training(monkeypatch, "noise\nno base archive\n"), list[str]()
     for _ in range(2):
-        assert archives.class_archive(java, home, {"SPARK_HOME": "/spark"}, said.append) is None
+        assert archives.class_archive(java, home, {"SPARK_HOME": "/spark"}, text.append) is None
     assert training.runs == 2
-    assert "workers start slower: no base archive" in said[-1]
+    assert "workers start slower: no base archive" in text[-1]
 
 
 def test_homes_of_installations_that_are_gone_are_removed(java: Path, home: Path) -> None:

@@ -20,11 +20,11 @@ def test_what_gets_healthy_is_waited_for(tmp_path: Path) -> None:
     assert list(answers) == []
 
 
-def test_what_does_not_in_time_is_an_error_that_says_where_to_look(tmp_path: Path) -> None:
+def test_what_does_not_in_time_is_an_error_that_names_the_log(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    with pytest.raises(RetryableError, match=r"not healthy after 0 s: no broker\. See ") as said:
+    with pytest.raises(RetryableError, match=r"not healthy after 0 s: no broker\. See ") as text:
         until_healthy(home, lambda: "no broker", 0, "kafka")
-    assert str(home.log("kafka")) in str(said.value)
+    assert str(home.log("kafka")) in str(text.value)
 
 
 def test_what_ends_again_and_again_is_not_waited_for(tmp_path: Path) -> None:

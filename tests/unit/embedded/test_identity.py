@@ -52,7 +52,7 @@ def test_zombies_are_dead() -> None:
     assert child.poll() == 0
 
 
-def test_sweep_kills_descendants_in_other_sessions_and_nobody_else(
+def test_sweep_kills_descendants_in_other_sessions_and_no_other_process(
     tree: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     value = tag(tmp_path, "w1")

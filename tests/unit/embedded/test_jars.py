@@ -67,13 +67,15 @@ def test_a_damaged_cache_is_resolved_again(lock: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(jars, "resolve", ivy)
     folder = jars.kafka_jars(JAVA, lock=lock)
     (folder / "a.jar").write_bytes(b"")
-    said: list[str] = []
-    assert jars.differences(jars.kafka_jars(JAVA, said.append, lock), jars.read_lock(lock)) == []
+    shown: list[str] = []
+    assert jars.differences(jars.kafka_jars(JAVA, shown.append, lock), jars.read_lock(lock)) == []
     assert ivy.calls == 2
-    assert any("damaged" in text for text in said)
+    assert any("damaged" in text for text in shown)
 
 
-def test_offline_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_is_an_error_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'java.net.UnknownHostException: somewhere'\nexit 1\n")

@@ -35,7 +35,7 @@ def test_java_home_is_taken(
     assert java.java_home() == tmp_path / "jdk"
 
 
-def test_an_unfit_java_home_gives_way_to_the_path(
+def test_an_unfit_java_home_is_ignored_for_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(home(tmp_path / "old", "8")))
@@ -44,7 +44,7 @@ def test_an_unfit_java_home_gives_way_to_the_path(
     assert java.java_home() == fit
 
 
-def test_without_a_fit_one_it_says_what_was_found_and_what_to_install(
+def test_without_a_fit_one_it_names_what_was_found_and_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(home(tmp_path / "old", "11")))

@@ -58,7 +58,7 @@ def test_a_killed_process_is_started_again_under_the_same_supervisor(cluster: Cl
     assert "signal 9" in cluster.home.log("a").read_text()
 
 
-def test_what_a_dead_process_leaves_behind_is_killed(cluster: Cluster) -> None:
+def test_children_of_a_dead_process_are_killed(cluster: Cluster) -> None:
     start(cluster, sleeper("a", LEAVES_ONE))
     own = tag(cluster.data, "a")
     pids = until(lambda: p if len(p := set(tagged(own))) == 2 else None, 20, "a grandchild")

@@ -19,7 +19,7 @@ def test_named_folder_wins_over_the_environment(
     assert paths.locate() == tmp_path / "home"
 
 
-def test_a_work_tree_keeps_its_data_beside_it() -> None:
+def test_a_work_tree_keeps_its_data_in_it() -> None:
     assert paths.locate() == Path(__file__).parents[3] / ".perseid"
 
 

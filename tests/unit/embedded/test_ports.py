@@ -15,7 +15,7 @@ def test_ports_lie_below_those_of_outgoing_connections(tmp_path: Path) -> None:
     assert all(1024 < port < low for port in ports(tmp_path / "ports.json").values())
 
 
-def test_a_name_that_is_new_gets_a_port_beside_the_kept_ones(tmp_path: Path) -> None:
+def test_a_name_that_is_new_gets_another_port_than_the_kept_ones(tmp_path: Path) -> None:
     path = tmp_path / "ports.json"
     path.write_text('{"kafka": 12345}')
     found = ports(path)

@@ -8,7 +8,7 @@ def test_the_first_restart_is_at_once_and_later_ones_wait_longer() -> None:
     assert delays[-1] == max(DELAYS_S)
 
 
-def test_a_long_life_is_a_new_story() -> None:
+def test_a_long_life_resets_the_restart_count() -> None:
     deaths = 0
     for _ in range(5):
         deaths = early_deaths(deaths, 0.1)

@@ -28,7 +28,7 @@ def test_a_log_that_is_too_large_is_emptied_after_a_copy(tmp_path: Path) -> None
     assert len(list(tmp_path.iterdir())) == 1 + OLD_FILES
 
 
-def test_a_process_goes_on_writing_at_the_new_end(tmp_path: Path) -> None:
+def test_a_process_continues_writing_at_the_new_end(tmp_path: Path) -> None:
     path = tmp_path / "w1.log"
     code = "import sys\nfor line in sys.stdin: print('w' * 50, line, end='', flush=True)"
     with path.open("ab") as log, subprocess.Popen(

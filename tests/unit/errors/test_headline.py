@@ -31,5 +31,5 @@ RuntimeError: column amount of the sink cannot be written
         ("x" * 10_000, "x" * LINE_MAX),
     ],
 )  # fmt: skip
-def test_the_line_that_says_why(text: str, line: str) -> None:
+def test_the_line_with_the_cause(text: str, line: str) -> None:
     assert headline(text) == line

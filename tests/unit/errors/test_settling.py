@@ -48,7 +48,7 @@ def test_something_else_begins_again() -> None:
     assert heard(None, "load", ANSWER, 140.0) == Repeated("load", ANSWER, 140.0)
 
 
-def test_the_final_error_says_for_how_long() -> None:
+def test_the_final_error_names_for_how_long() -> None:
     error = settling.final(TransientAnswer("no topic t"), Repeated("sink", ANSWER, 131.0, 31.0))
     assert str(error) == "no topic t (the same answer for 31 s)"
 

@@ -14,7 +14,7 @@ from perseid.errors import (
     UnexpectedError,
 )
 from perseid.errors.carried import describe, parse
-from perseid.errors.texts import TEXT_MAX, cut, named, said
+from perseid.errors.texts import TEXT_MAX, cut, named, text_of
 
 ANY = st.builds(
     lambda part, times: part * times,
@@ -38,12 +38,12 @@ def test_what_is_left_out_is_the_middle_and_is_reported() -> None:
     assert cut("short\n\u00e4") == "short\n\u00e4"
 
 
-def test_an_exception_that_cannot_say_anything_is_named() -> None:
+def test_an_exception_without_a_text_is_named() -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise SystemExit(1)
 
-    assert said(Mute()) == "Mute, whose text cannot be made: that raises SystemExit"
+    assert text_of(Mute()) == "Mute, whose text cannot be made: that raises SystemExit"
     assert named(ValueError()) == "ValueError"
     assert named(KeyError("a")) == "KeyError: 'a'"
 
@@ -64,7 +64,7 @@ def test_one_with_fields_comes_as_its_base() -> None:
     assert str(found).startswith("ReplayDataLost(t, 1, needed=2")
 
 
-def test_a_line_that_somebody_has_cut_says_nothing() -> None:
+def test_a_line_that_was_cut_carries_nothing() -> None:
     line = describe(PermanentError("x"), "token")
     assert parse(line[:-3], "token") is None
     assert parse(line, "another") is None

@@ -150,7 +150,7 @@ def test_a_look_that_was_overtaken_writes_no_entry(world: World) -> None:
     assert world.registry.jobs().keys() == {"job"}
 
 
-def test_one_job_of_several_is_judged_beside_the_others_without_their_code(world: World) -> None:
+def test_one_job_of_several_is_judged_with_the_others_without_their_code(world: World) -> None:
     world.write("one", topic="same")
     world.write("two", topic="same", code="raise SystemExit")
     world.write("three", topic="other")
@@ -280,17 +280,17 @@ def test_all_jobs_of_a_repository_or_none(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         (CODE.replace("    total", '    output = pa.schema([("word", pa.string())])\n    total'),
          "sinks.s.key: found 'k', expected a column that o declares (word)"),
         (CODE.replace("def process", "def proces"), "has no method process"),
     ],
 )  # fmt: skip
-def test_classes_are_checked_against_the_job(world: World, code: str, said: str) -> None:
+def test_classes_are_checked_against_the_job(world: World, code: str, message: str) -> None:
     with pytest.raises(JobFileErrors) as caught, world.prepared(world.write(code=code)):
         raise AssertionError("not reached")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_who_is_slower_is_refused(world: World) -> None:
@@ -404,9 +404,9 @@ def test_brokers_on_which_no_transaction_can_begin_are_refused(
     """Jobs would wait for ever for one."""
     large = {1: {"transaction.state.log.replication.factor": "3"}}
     monkeypatch.setattr(world.topics, "brokers", lambda: large)
-    said = refusal(world, world.write())
-    assert "broker 1 has transaction.state.log.replication.factor=3, expected at most 1" in said
-    assert "in the broker's server.properties and restart broker 1" in said
+    message = refusal(world, world.write())
+    assert "broker 1 has transaction.state.log.replication.factor=3, expected at most 1" in message
+    assert "in the broker's server.properties and restart broker 1" in message
 
 
 def test_topics_that_may_lose_what_was_acknowledged_are_warned_of(
@@ -478,7 +478,7 @@ def test_a_status_of_an_earlier_life_counts_for_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "said"),
+    ("shown", "message"),
     [
         ({"late_records": 0, "watermark_ms": 1_700_000_000_000}, ""),
         ({"late_records": 1000, "watermark_ms": 4_102_444_795_000},
@@ -488,5 +488,7 @@ def test_a_status_of_an_earlier_life_counts_for_nothing(world: World) -> None:
         ({"late_records": 2, "watermark_ms": None}, "2 records were late"),
     ],
 )  # fmt: skip
-def test_late_records_are_told_with_the_watermark(shown: dict[str, int | None], said: str) -> None:
-    assert report.event_time_text(shown) == said
+def test_late_records_are_reported_with_the_watermark(
+    shown: dict[str, int | None], message: str
+) -> None:
+    assert report.event_time_text(shown) == message

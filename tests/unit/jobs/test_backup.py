@@ -207,7 +207,7 @@ def test_a_checkpoint_that_is_dropped_while_it_is_marked_is_not_relied_on(
     assert [m.epoch for m in site.registry.backups(JOB)] == [both.pointers[0].epoch]
 
 
-def test_a_backup_is_not_older_than_its_checkpoint_whatever_the_clock_says(site: Site) -> None:
+def test_a_backup_is_not_older_than_its_checkpoint_by_any_clock(site: Site) -> None:
     """The coordinator would trim what it needs: it holds backups of the last week."""
     newest = site.registry.pointers(JOB)
     assert newest is not None
@@ -302,15 +302,15 @@ REFUSED: list[tuple[Callable[[Site], None], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "said"), REFUSED, ids=lambda v: getattr(v, "__name__", ""))
+@pytest.mark.parametrize(("change", "text"), REFUSED, ids=lambda v: getattr(v, "__name__", ""))
 def test_a_job_that_is_another_one_by_now_is_refused(
-    site: Site, change: Callable[[Site], None], said: str
+    site: Site, change: Callable[[Site], None], text: str
 ) -> None:
     folder = site.back_up()
     site.lose()
     change(site)
     nodes = site.nodes()
-    with pytest.raises(RefusedError, match=f"^{JOB}: .*{said}"):
+    with pytest.raises(RefusedError, match=f"^{JOB}: .*{text}"):
         site.restore(folder)
     assert (site.nodes(), site.files()) == (nodes, {})
 

@@ -95,7 +95,7 @@ def test_changes_that_keep_state(old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("replaced", "said"),
+    ("replaced", "shown"),
     [
         ([("key: k, use", "key: n, use"), ("json, key: k", "json, key: n")], "key k -> n"),
         ([("topic: a,", "topic: b,")], "source a reads b instead of a"),
@@ -109,9 +109,9 @@ def test_changes_that_keep_state(old: str, new: str) -> None:
         ),
     ],
 )
-def test_changes_that_lose_state(replaced: list[tuple[str, str]], said: str) -> None:
+def test_changes_that_lose_state(replaced: list[tuple[str, str]], shown: str) -> None:
     found = disagreements(spec(*replaced))
-    assert any(said in reason for reason in found), found
+    assert any(shown in reason for reason in found), found
 
 
 class Mixed(Operator):
@@ -129,35 +129,35 @@ class Merged(Mixed):
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "shown"),
     [(One, None), (Merged, None), (Mixed, "seen of Mixed"), (Elsewhere, "total of Elsewhere")],
 )
-def test_another_parallelism_keeps_what_can_be_dealt_out(
-    kind: type[Operator], said: str | None
+def test_another_parallelism_keeps_what_can_be_redistributed(
+    kind: type[Operator], shown: str | None
 ) -> None:
     new = spec(("parallelism: 2", "parallelism: 3"))
     found = change.disagreements(spec(), {"o": kind}, new, {"o": kind})
     assert change.resized(spec(), new) == ["o 2 -> 3"]
     assert not change.resized(spec(), spec())
-    if said is None:
+    if shown is None:
         assert found == []
     else:
         (reason,) = found
-        assert f"parallelism 2 -> 3, but {said} cannot be redistributed by the key k" in reason
+        assert f"parallelism 2 -> 3, but {shown} cannot be redistributed by the key k" in reason
         assert "keep `parallelism: 2`, or add a method rescale(self, old)" in reason
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "shown"),
     [
         (Wider, {"state total.columns.m: absent -> double", "state last"}),
         (OtherKey, {"state total.key.key: string -> int64"}),
         (Operator, {"state total.kind: table -> absent"}),
     ],
 )
-def test_other_primitives_do_not_agree(kind: type[Operator], said: set[str]) -> None:
+def test_other_primitives_do_not_agree(kind: type[Operator], shown: set[str]) -> None:
     found = "\n".join(disagreements(spec(), kind))
-    assert all(part in found for part in said), found
+    assert all(part in found for part in shown), found
 
 
 class Migrating(Wider):
@@ -196,7 +196,7 @@ def test_when_a_layout_rises(replaced: list[tuple[str, str]], layout: bool) -> N
 
 
 @pytest.mark.parametrize(
-    ("replaced", "said"),
+    ("replaced", "shown"),
     [
         ([("SELECT k, n FROM", "SELECT k, n + 1 AS n FROM")], None),
         ([("name: job", "name: job\nepoch: {target: 1s}")], None),
@@ -208,11 +208,11 @@ def test_when_a_layout_rises(replaced: list[tuple[str, str]], layout: bool) -> N
     ],
 )
 def test_what_may_end_an_epoch_that_another_revision_began(
-    replaced: list[tuple[str, str]], said: str | None
+    replaced: list[tuple[str, str]], shown: str | None
 ) -> None:
     found = incompatibilities(spec(), spec(*replaced))
-    assert (said is None) == (not found)
-    assert said is None or any(line.startswith(said) for line in found)
+    assert (shown is None) == (not found)
+    assert shown is None or any(line.startswith(shown) for line in found)
 
 
 BISECTED = ("key: k, use", "key: k, errors: {operator: bisect}, use")

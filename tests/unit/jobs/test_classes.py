@@ -31,7 +31,7 @@ class O(Operator):
 """
 
 
-def said(tmp_path: Path, code: str, operator: str = ", key: k", source: str = "") -> list[str]:
+def shown(tmp_path: Path, code: str, operator: str = ", key: k", source: str = "") -> list[str]:
     """What is wrong with the class; nothing when it fits."""
     folder = tmp_path / str(len(list(tmp_path.iterdir())))  # a folder's modules are loaded once
     folder.mkdir()
@@ -60,21 +60,21 @@ TIMED = ", eventTime: {column: ms}"
 
 
 def test_timers_need_a_method_and_a_clock(tmp_path: Path) -> None:
-    assert said(tmp_path, TIMERS, source=TIMED) == []
-    assert said(tmp_path, TIMERS.replace("string()", 'string(), time="token"')) == []
-    (text,) = said(tmp_path, TIMERS)
+    assert shown(tmp_path, TIMERS, source=TIMED) == []
+    assert shown(tmp_path, TIMERS.replace("string()", 'string(), time="token"')) == []
+    (text,) = shown(tmp_path, TIMERS)
     assert "O.waiting waits for event time, and no source has one" in text
-    (text,) = said(tmp_path, TIMERS.replace("on_timer", "on_time"), source=TIMED)
+    (text,) = shown(tmp_path, TIMERS.replace("on_timer", "on_time"), source=TIMED)
     assert "O has Timers (waiting) and no method on_timer(self, due, out); add it" in text
-    (text,) = said(tmp_path, TIMERS.replace("    waiting", "    # waiting"), source=TIMED)
+    (text,) = shown(tmp_path, TIMERS.replace("    waiting", "    # waiting"), source=TIMED)
     assert "O has a method on_timer and no Timers; write `timers = Timers" in text
-    (text,) = said(tmp_path, TIMERS, operator="", source=TIMED)
+    (text,) = shown(tmp_path, TIMERS, operator="", source=TIMED)
     assert "keeps state (waiting), which needs a key" in text
 
 
 def test_on_epoch_end_needs_a_key(tmp_path: Path) -> None:
-    assert said(tmp_path, CODE) == []
-    (text,) = said(tmp_path, CODE, operator="")
+    assert shown(tmp_path, CODE) == []
+    (text,) = shown(tmp_path, CODE, operator="")
     assert "operators.o: O has a method on_epoch_end, which needs a key" in text
     assert "write `key: COLUMN`" in text
 
@@ -110,7 +110,9 @@ class P(Operator):
 """
 
 
-def said_of(tmp_path: Path, read: str = "o.late", sent: str = "p", code: str = SIDES) -> list[str]:
+def reported_of(
+    tmp_path: Path, read: str = "o.late", sent: str = "p", code: str = SIDES
+) -> list[str]:
     """What validation says, with lines."""
     folder = tmp_path / str(len(list(tmp_path.iterdir())))
     folder.mkdir()
@@ -124,34 +126,34 @@ def said_of(tmp_path: Path, read: str = "o.late", sent: str = "p", code: str = S
 
 
 def test_outputs_that_are_read_must_be_declared_and_the_other_way_round(tmp_path: Path) -> None:
-    assert said_of(tmp_path) == []
-    assert said_of(tmp_path, sent="o.late") == []
-    assert said_of(tmp_path, read="o.lat") == [
+    assert reported_of(tmp_path) == []
+    assert reported_of(tmp_path, sent="o.late") == []
+    assert reported_of(tmp_path, read="o.lat") == [
         "job.yaml:5: operators.o: nothing reads the output 'late' of O; write `input: o.late` in "
         "an operator or sink, or remove it from the class",
         "job.yaml:7: operators.p.inputs.late: found 'o.lat', which O does not declare, expected o "
         "or one of its outputs (o.late); write `o.late`",
     ]
-    assert said_of(tmp_path, sent="o.output") == [
+    assert reported_of(tmp_path, sent="o.output") == [
         "job.yaml:11: sinks.s.input: found 'o.output', which O does not declare, expected o or one "
         "of its outputs (o.late); write `o`"
     ]
-    (line,) = said_of(tmp_path, sent="p.x")
+    (line,) = reported_of(tmp_path, sent="p.x")
     assert line.startswith("job.yaml:11: sinks.s.input: found 'p.x', which P does not declare")
-    assert said_of(tmp_path, read="{from: o.late, feedback: {delay: 1}}") == []
-    (line,) = said_of(tmp_path, read="{from: o.lat, feedback: {delay: 1}}", sent="o.late")
+    assert reported_of(tmp_path, read="{from: o.late, feedback: {delay: 1}}") == []
+    (line,) = reported_of(tmp_path, read="{from: o.lat, feedback: {delay: 1}}", sent="o.late")
     assert "job.yaml:7: operators.p.inputs.late: found 'o.lat'" in line
 
 
 def test_keys_are_columns_of_the_output_that_is_read(tmp_path: Path) -> None:
-    (line,) = said_of(tmp_path, code=SIDES.replace('("k", pa.string()), ("why"', '("kk"'))
+    (line,) = reported_of(tmp_path, code=SIDES.replace('("k", pa.string()), ("why"', '("kk"'))
     assert line == (
         "job.yaml:9: operators.p.key: found 'k', expected a column that o.late declares (kk); "
         "write `kk`"
     )
 
 
-def test_outputs_of_sources_sql_and_nobody_are_refused(tmp_path: Path) -> None:
+def test_outputs_of_sources_sql_and_unknown_operators_are_refused(tmp_path: Path) -> None:
     def refused(old: str, new: str) -> str:
         with pytest.raises(JobFileErrors) as caught:
             parse.loads(SIDED.replace("READ", "o.late").replace("SENT", "p").replace(old, new))
@@ -176,7 +178,7 @@ def test_what_a_class_declares_as_outputs(tmp_path: Path) -> None:
     def declared(outputs: str) -> str:
         before = SIDES.index("    outputs = ")
         code = f"{SIDES[:before]}    outputs = {outputs}\n{SIDES[SIDES.index('    def') :]}"
-        return said_of(tmp_path, code=code)[0]
+        return reported_of(tmp_path, code=code)[0]
 
     assert declared('{"output": pa.schema([])}') == (
         "job.yaml:5: operators.o.use: m:O: outputs has the name 'output', which is the main "
@@ -189,7 +191,7 @@ def test_what_a_class_declares_as_outputs(tmp_path: Path) -> None:
     assert "outputs is ['late'], expected schemas by name" in declared('["late"]')
 
 
-def test_a_union_says_that_it_is_one(tmp_path: Path) -> None:
+def test_a_union_is_declared_as_one(tmp_path: Path) -> None:
     """Whoever has several inputs and says nothing joins them, and so do the library's operators."""
     (tmp_path / "m.py").write_text("""\
 from perseid.jobs import Operator

@@ -87,10 +87,10 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_lock_file_may_not_say(name: str) -> None:
-    text, said = REFUSED[name]
+def test_what_a_lock_file_may_not_contain(name: str) -> None:
+    text, shown = REFUSED[name]
     _, problems = read(text if isinstance(text, bytes) else text.encode())
-    assert said in str(problems[0]), problems
+    assert shown in str(problems[0]), problems
     assert all(str(p).isprintable() for p in problems)
 
 
@@ -288,7 +288,7 @@ def test_where_no_code_may_run_none_is_installed(world: World) -> None:
     ]  # fmt: skip
 
 
-def test_a_wheel_of_the_tests_has_the_hash_that_its_lock_says(tmp_path: Path) -> None:
+def test_a_wheel_of_the_tests_has_the_hash_of_its_lock(tmp_path: Path) -> None:
     made = wheel(tmp_path, "colours", "1", {"colours.py": "NAME = 1\n"})
     (one,) = lock(locked(made))
     assert (one.name, one.version) == ("colours", "1")

@@ -63,15 +63,15 @@ def test_balances_are_the_running_sums_of_a_plain_dictionary() -> None:
 
 
 @pytest.mark.parametrize(
-    ("amounts", "said"),
+    ("amounts", "shown"),
     [
         ([2**62, 2**62, -(2**62)], "a sum does not fit into int64"),
         ([1, 2.5], "column 'amount': expected int64"),
     ],
 )
-def test_a_running_sum_that_does_not_fit_is_refused(amounts: list[float], said: str) -> None:
+def test_a_running_sum_that_does_not_fit_is_refused(amounts: list[float], shown: str) -> None:
     balances = Harness(job_folders.example("balances"), "balances")
-    with pytest.raises(BadInputError, match=said):
+    with pytest.raises(BadInputError, match=shown):
         balances.epoch({"account": ["a"] * len(amounts), "amount": amounts})
 
 
@@ -132,7 +132,7 @@ def test_top_words_and_heavy_hitters_are_the_most_frequent_of_a_plain_count() ->
     assert seen == {word: n for word, n in counts.items() if n >= 60}
 
 
-def test_tmi_tells_walking_from_driving_every_ten_minutes() -> None:
+def test_tmi_distinguishes_walking_from_driving_every_ten_minutes() -> None:
     modes = Harness(job_folders.example("tmi"), "modes")
     chance = random.Random(6)
     kinds = {"still": (0, 0), "walk": (5, 20), "bus": (30, 100), "car": (70, 180)}

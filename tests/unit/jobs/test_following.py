@@ -99,7 +99,7 @@ def test_an_unfinished_look_is_done_again_although_the_ref_has_gone_back() -> No
     assert work(before, ONE, [Found("a", "t1", "a")], half, prune=False).apply == ("a",)
 
 
-def test_a_job_that_is_gone_is_reported_and_goes_on_until_prune() -> None:
+def test_a_job_that_is_gone_is_reported_and_runs_until_prune() -> None:
     before, here = record(applied("a"), applied("b")), [Found("a", "t1", "a")]
     planned = work(before, TWO, here, ENTRIES, prune=False)
     assert planned.remove == ()
@@ -154,7 +154,7 @@ def test_pauses_are_the_interval_and_short_when_a_look_is_asked_for() -> None:
     assert deciding.pause_s(60, 10, asked=True) == 0
 
 
-def test_looks_that_came_to_nothing_in_passing_are_repeated_soon_and_then_less_often() -> None:
+def test_looks_with_transient_failures_are_repeated_soon_and_then_less_often() -> None:
     pauses = [deciding.pause_s(60, 0, asked=False, tries=n) for n in range(1, 7)]
     assert pauses == [5, 10, 20, 40, 60, 60]
     assert deciding.pause_s(2, 0, asked=False, tries=1) == 2  # never less often than without
@@ -366,8 +366,8 @@ def test_pruned_jobs_are_removed_and_broken_ones_are_reported() -> None:
     done = world.follower(prune=True).look()
     assert world.registry.jobs()["b"].desired == "removed"
     assert world.registry.jobs()["a"].archive == "archive-t1"
-    (said,) = asking.faults(done, done.looked_ms)
-    assert said == f"repository: a broken ({ONE[:12]} continues): BadInputError: no"
+    (shown,) = asking.faults(done, done.looked_ms)
+    assert shown == f"repository: a broken ({ONE[:12]} continues): BadInputError: no"
 
 
 class Steps:
@@ -434,11 +434,11 @@ def test_another_repository_takes_no_jobs_over() -> None:
     assert world.registry.jobs()["a"].desired == "running"
 
 
-def test_nobody_looking_is_a_fault() -> None:
+def test_no_look_for_long_is_a_fault() -> None:
     found = record(applied("a"))
     assert asking.faults(found, 200_000) == []
-    (said,) = asking.faults(found, 400_000)
-    assert "it was not checked for 400 s" in said
+    (shown,) = asking.faults(found, 400_000)
+    assert "it was not checked for 400 s" in shown
 
 
 def test_a_look_is_asked_for_only_where_one_follows() -> None:

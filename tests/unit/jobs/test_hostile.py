@@ -123,11 +123,11 @@ PLACES = {
 @pytest.mark.parametrize("name", CORPUS)
 @pytest.mark.security("5.3", "5.7", "5.10", "5.13")
 def test_hostile_file(name: str) -> None:
-    text, said = CORPUS[name]
+    text, shown = CORPUS[name]
     begun = time.monotonic()
     with pytest.raises(JobFileErrors) as caught:
         parse.loads(text)
-    assert said in str(caught.value)
+    assert shown in str(caught.value)
     assert time.monotonic() - begun < 20  # quadratic or exponential work would take minutes
     for line in str(caught.value).split("\n"):
         assert line.startswith("job.yaml:")

@@ -41,7 +41,7 @@ class Both(Operator):
 """
 
 
-def said(folder: Path, left: str, right: str, lefts: str = "a", output: str = "string") -> str:
+def message(folder: Path, left: str, right: str, lefts: str = "a", output: str = "string") -> str:
     text = JOB.replace("LEFTS", lefts).replace("LEFT", left).replace("RIGHT", right)
     (folder / "job.yaml").write_text(text)
     (folder / "m.py").write_text(CODE.replace("OUTPUT", output))
@@ -77,7 +77,7 @@ def test_the_columns_of_another_output_are_known_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["float64", "bool", "timestamp"])
 def test_keys_that_have_no_partition_are_refused(tmp_path: Path, kind: str) -> None:
     shown = ARROW_TYPES[kind]
-    assert said(tmp_path, kind, kind).splitlines()[0] == (
+    assert message(tmp_path, kind, kind).splitlines()[0] == (
         f"job.yaml:6: operators.c.key: column 'k' of a has type {shown}, expected string, binary "
         'or an integer type; cast it in an operator before, as `sql: "SELECT CAST(x AS STRING) AS '
         'x FROM input"`, or declare the column with another type'
@@ -85,11 +85,11 @@ def test_keys_that_have_no_partition_are_refused(tmp_path: Path, kind: str) -> N
 
 
 def test_inputs_with_keys_of_different_types_never_meet(tmp_path: Path) -> None:
-    assert said(tmp_path, "string", "string") == ""
-    found = said(tmp_path, "string", "int64")
+    assert message(tmp_path, "string", "string") == ""
+    found = message(tmp_path, "string", "int64")
     assert "job.yaml:7: operators.o.key: column 'k' is string in left, int64 in right" in found
     assert "would go to different partitions and never meet, expected one type; cast it" in found
-    assert "int32 in left, int64 in right" in said(tmp_path, "int64", "int64", "c", "int32")
+    assert "int32 in left, int64 in right" in message(tmp_path, "int64", "int64", "c", "int32")
 
 
 def test_what_only_a_run_shows_is_reported_by_the_worker() -> None:

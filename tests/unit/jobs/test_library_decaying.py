@@ -83,7 +83,7 @@ def test_forgotten_keys_leave_the_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("with_", "event_time", "said"),
+    ("with_", "event_time", "text"),
     [
         ("column: x", EVENT_TIME, "with.halfLife is missing, expected a duration"),
         ('halflife: "1s"', EVENT_TIME, "write `halfLife`"),
@@ -93,10 +93,10 @@ def test_forgotten_keys_leave_the_state(tmp_path: Path) -> None:
         ('halfLife: "1s", types: {user: int}', EVENT_TIME, "with.types is 'int', expected types"),
     ],
 )
-def test_mistakes_are_said_when_the_job_is_validated(
-    tmp_path: Path, with_: str, event_time: str, said: str
+def test_mistakes_are_reported_when_the_job_is_validated(
+    tmp_path: Path, with_: str, event_time: str, text: str
 ) -> None:
     folder = job(tmp_path, with_, event_time)
     with pytest.raises(JobFileErrors) as caught:
         load_checked(parse.load(folder), folder)
-    assert said in str(caught.value)
+    assert text in str(caught.value)

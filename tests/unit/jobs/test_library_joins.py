@@ -194,7 +194,7 @@ def test_as_of_answers_late_rows_out_of_what_it_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("use", "with_", "said"),
+    ("use", "with_", "shown"),
     [
         ("Join", SIDES, "with.within is missing, expected one of: within; before and after; w"),
         ("Join", f"within: 1s, after: 1s, {SIDES}", "expected one of: within"),
@@ -208,13 +208,13 @@ def test_as_of_answers_late_rows_out_of_what_it_kept(tmp_path: Path) -> None:
         ("AsOf", f"within: 1w, {SIDES}", "with.within is '1w', expected a duration"),
     ],
 )
-def test_mistakes_are_said_when_the_job_is_validated(
-    tmp_path: Path, use: str, with_: str, said: str
+def test_mistakes_are_reported_when_the_job_is_validated(
+    tmp_path: Path, use: str, with_: str, shown: str
 ) -> None:
     folder = job(tmp_path, use, with_)
     with pytest.raises(JobFileErrors) as caught:
         load_checked(parse.load(folder), folder)
-    assert said in str(caught.value)
+    assert shown in str(caught.value)
     assert f"library:{use}" in str(caught.value)
 
 

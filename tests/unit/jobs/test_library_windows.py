@@ -248,7 +248,7 @@ def test_timestamps_and_the_records_own_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("with_", "said"),
+    ("with_", "shown"),
     [
         (of("kind: tumbling"), "with.size is missing, expected a duration"),
         (of("kind: hopping, size: 1m"), "with.step is missing"),
@@ -268,11 +268,13 @@ def test_timestamps_and_the_records_own_time(tmp_path: Path) -> None:
         (of("kind: tumbling, size: 1m, correct: 0s"), "at least 1 ms"),
     ],
 )
-def test_mistakes_are_said_when_the_job_is_validated(tmp_path: Path, with_: str, said: str) -> None:
+def test_mistakes_are_reported_when_the_job_is_validated(
+    tmp_path: Path, with_: str, shown: str
+) -> None:
     folder = job(tmp_path, with_)
     with pytest.raises(JobFileErrors) as caught:
         load_checked(parse.load(folder), folder)
-    assert said in str(caught.value)
+    assert shown in str(caught.value)
     assert "library:Window" in str(caught.value)
 
 
@@ -283,7 +285,7 @@ def test_a_job_without_event_time_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "shown"),
     [
         ({"ms": [None], "x": [1], "f": [1.0]}, "column 'ms' is null in row 0"),
         ({"ms": ["1"], "x": [1], "f": [1.0]}, "'ms' is of type string, expected a timestamp"),
@@ -292,13 +294,13 @@ def test_a_job_without_event_time_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_rows_that_fit_in_no_window_are_refused(
-    tmp_path: Path, rows: dict[str, list[Any]], said: str
+    tmp_path: Path, rows: dict[str, list[Any]], shown: str
 ) -> None:
     windows = Harness(job(tmp_path, of("kind: tumbling, size: 1m")), "windows")
     given = pa.table({"user": ["a"], "day": [1], **rows})
     if rows.get("ms") == [None]:
         given = given.set_column(given.column_names.index("ms"), "ms", pa.nulls(1, pa.int64()))
-    with pytest.raises(BadInputError, match=said):
+    with pytest.raises(BadInputError, match=shown):
         windows.epoch(given)
 
 

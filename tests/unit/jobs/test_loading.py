@@ -66,7 +66,7 @@ def test_every_kind_of_import_of_a_neighbour(tmp_path: Path) -> None:
     assert version(load(spec("m:O"), tmp_path)) == (1, 1, 1, 2, 2, 6)
 
 
-def test_a_package_beside_job_yaml(tmp_path: Path) -> None:
+def test_a_package_next_to_job_yaml(tmp_path: Path) -> None:
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "__init__.py").write_text("")
     (tmp_path / "pkg" / "ops.py").write_text(CLASS.format(version=7))
@@ -96,7 +96,7 @@ def test_errors_name_the_users_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "text"),
     [
         ("class Counts: pass\n", "has no class O; it has Counts"),
         ("class Oo: pass\n", "write `m:Oo`"),
@@ -106,11 +106,11 @@ def test_errors_name_the_users_line(tmp_path: Path) -> None:
         (CLASS.format(version=1) + "    metadata = ('ofset',)\n", "write `metadata = ()`"),
     ],
 )
-def test_a_class_must_be_an_operator(tmp_path: Path, source: str, said: str) -> None:
+def test_a_class_must_be_an_operator(tmp_path: Path, source: str, text: str) -> None:
     (tmp_path / "m.py").write_text(source)
     with pytest.raises(BadInputError) as caught:
         load(spec("m:O"), tmp_path)
-    assert said in str(caught.value)
+    assert text in str(caught.value)
 
 
 @pytest.mark.security("5.7")
@@ -209,7 +209,7 @@ def test_an_emitter_refuses_what_does_not_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("use", "parameters", "said"),
+    ("use", "parameters", "text"),
     [
         ("Sum", {}, "with.column is None"),
         ("RunningSum", {"type": "float64"}, "unknown parameter 'type'"),
@@ -220,8 +220,8 @@ def test_an_emitter_refuses_what_does_not_fit() -> None:
     ],
 )
 def test_library_parameters(
-    tmp_path: Path, use: str, parameters: dict[str, Any], said: str
+    tmp_path: Path, use: str, parameters: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(BadInputError) as caught:
         load(spec(f"library:{use}", key=("k",), with_=parameters), tmp_path)
-    assert said in str(caught.value)
+    assert text in str(caught.value)

@@ -55,7 +55,7 @@ FILL = """
     def process(self, batch, out):
         (self.total if hasattr(self, "total") else self.counts).add(batch["user"], n=1)
 """
-SAYS = {  # what a piece of `process` computes of ROWS
+COMPUTES = {  # what a piece of `process` computes of ROWS
     "new": "new['id'].to_pylist() == ['1', '2']",
     "places": "pairs[1]['user'].to_pylist() == [*'aabaa'] and len(pairs[0]) == 5",
     "self": "estimates.tolist() == [5, 6, 7]",
@@ -89,8 +89,8 @@ def module(text: str) -> tuple[str, str]:
         return head + text + ("" if "def process" in text else FILL), found[1]
     if "def process" in text:
         return HEAD + PART + textwrap.indent(text, " " * 4), "Part"
-    says = SAYS[re.split(r"\W", text)[0]]
-    return HEAD + PART + BODY + textwrap.indent(f"{text}assert {says}\n", " " * 8), "Part"
+    holds = COMPUTES[re.split(r"\W", text)[0]]
+    return HEAD + PART + BODY + textwrap.indent(f"{text}assert {holds}\n", " " * 8), "Part"
 
 
 def folder(path: Path, text: str) -> Path:

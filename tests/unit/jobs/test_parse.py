@@ -151,7 +151,7 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "said"),
+    ("old", "new", "line", "shown"),
     [
         ("name: job", "name: 5", 1, 'write `name: "5"` (in quotes)'),
         ("name: job", "nam: job", 1, "write `name`"),
@@ -193,9 +193,9 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
         ("format: json, key", "format: avro, key", 7, "sinks.s.schema: is missing"),
     ],
 )
-def test_one_mistake(old: str, new: str, line: int, said: str) -> None:
+def test_one_mistake(old: str, new: str, line: int, shown: str) -> None:
     found = errors(replaced(old, new))
-    assert any(f.startswith(f"job.yaml:{line}: ") and said in f for f in found), found
+    assert any(f.startswith(f"job.yaml:{line}: ") and shown in f for f in found), found
 
 
 def test_several_inputs() -> None:
@@ -246,7 +246,7 @@ def test_a_long_cycle_is_reported_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "shown"),
     [
         ("sinks:", "faultTolerance: {mode: approximate}\nsinks:", "mode approximate is not built"),
         ("sinks:", "faultTolerance: {mode: none}\nsinks:", "write `mode: exact`"),
@@ -257,10 +257,10 @@ def test_a_long_cycle_is_reported_once() -> None:
          "bisecting an SQL operator is not built"),
     ],
 )  # fmt: skip
-def test_what_is_not_built_is_refused(old: str, new: str, said: str) -> None:
+def test_what_is_not_built_is_refused(old: str, new: str, shown: str) -> None:
     found = refused(replaced(old, new))
     assert len(found) == 1
-    assert said in found[0]
+    assert shown in found[0]
     assert found[0].startswith("job.yaml:")
 
 
@@ -308,7 +308,7 @@ def test_late_rows_may_be_dead_letters_of_a_job_that_tolerates_no_bad_ones() -> 
 
 
 @pytest.mark.parametrize(
-    ("block", "said"),
+    ("block", "shown"),
     [
         (
             "{column: k}",
@@ -324,9 +324,9 @@ def test_late_rows_may_be_dead_letters_of_a_job_that_tolerates_no_bad_ones() -> 
         ("{column: n, lateness: 1}", "lateness: found an unknown key"),
     ],
 )
-def test_mistakes_of_event_time(block: str, said: str) -> None:
+def test_mistakes_of_event_time(block: str, shown: str) -> None:
     (text,) = errors(replaced("topic: a,", f"topic: a, eventTime: {block},"))
-    assert said in text, text
+    assert shown in text, text
     assert text.startswith("job.yaml:3: ")
 
 
@@ -345,14 +345,14 @@ def test_event_time_of_avro_is_looked_up_in_its_schema(tmp_path: Path) -> None:
     (tmp_path / "a.avsc").write_text(json.dumps(schema))
     (tmp_path / "m.py").write_text("")
     avro = "format: avro, schema: a.avsc, eventTime: {column: COLUMN}"
-    for column, said in (("n", ""), ("at", ""), ("timestamp", ""), ("k", "of type string")):
+    for column, shown in (("n", ""), ("at", ""), ("timestamp", ""), ("k", "of type string")):
         (tmp_path / "job.yaml").write_text(
             replaced("format: json, columns: {k: string, n: int64}", avro).replace("COLUMN", column)
         )
-        if not said:
+        if not shown:
             assert parse.load(tmp_path).event_times["a"].column == column
             continue
-        with pytest.raises(JobFileErrors, match=said):
+        with pytest.raises(JobFileErrors, match=shown):
             parse.load(tmp_path)
 
 
@@ -416,7 +416,7 @@ def test_feedback_is_an_input_of_the_epoch_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "said"),
+    ("inputs", "shown"),
     [
         (
             "{x: a, y: p}",
@@ -436,9 +436,9 @@ def test_feedback_is_an_input_of_the_epoch_before() -> None:
         ("{x: a, y: 5}", "operators.o.inputs.y: found 5, expected the name of a source or"),
     ],
 )
-def test_mistakes_of_feedback(inputs: str, said: str) -> None:
+def test_mistakes_of_feedback(inputs: str, shown: str) -> None:
     found = errors(replaced("{input: a, key", f"{{inputs: {inputs}, key", TWO))
-    assert any(said in text for text in found), found
+    assert any(shown in text for text in found), found
 
 
 def test_feedback_comes_from_and_goes_to_operators_with_a_key() -> None:
@@ -454,7 +454,7 @@ def test_a_mistake_is_reported_before_a_refusal() -> None:
     assert all("edge" not in e for e in errors(text))
 
 
-def test_files_beside_job_yaml(tmp_path: Path) -> None:
+def test_files_next_to_job_yaml(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(
         replaced("format: json, columns: {k: string, n: int64}", "format: avro, schema: a.avsc")
     )

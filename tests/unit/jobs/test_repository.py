@@ -202,7 +202,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         job_folders.find("--upload-pack=x")
 
 
-def test_a_fetch_that_fails_says_so(tmp_path: Path) -> None:
+def test_a_fetch_that_fails_is_reported(tmp_path: Path) -> None:
     with (
         pytest.raises(RetryableError, match="git fetch failed"),
         git.fetched("https://127.0.0.1:1/x.git", None),

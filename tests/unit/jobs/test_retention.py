@@ -46,15 +46,15 @@ def problems(folder: Path, window: str = TUMBLING, join: str = JOIN, *kept_ms: i
 def test_windows_and_joins_one_after_another_add_up(tmp_path: Path) -> None:
     needed_ms = HOUR_MS + HOUR_MS // 2 + 60_000  # and the watermark's delay
     assert problems(tmp_path, TUMBLING, JOIN, needed_ms, HOUR_MS // 2) == []
-    (said,) = problems(tmp_path, TUMBLING, JOIN, needed_ms - 1, DAY_MS)
-    assert said == (
+    (shown,) = problems(tmp_path, TUMBLING, JOIN, needed_ms - 1, DAY_MS)
+    assert shown == (
         "source a: topic in keeps its records for 5459999ms (retention.ms=5459999), and operator o "
         "with operator j looks 91m back: a start from scratch or an audit would not find all rows "
         "of its window; type `kafka-configs --alter --entity-type topics --entity-name in "
         "--add-config retention.ms=5460000`, or make the window shorter"
     )
-    (said,) = problems(tmp_path, TUMBLING, JOIN, -1, 60_000)
-    assert said.startswith("source b: topic other keeps its records for 1m (retention.ms=60000), "
+    (shown,) = problems(tmp_path, TUMBLING, JOIN, -1, 60_000)
+    assert shown.startswith("source b: topic other keeps its records for 1m (retention.ms=60000), "
                            "and operator j looks 30m back")  # fmt: skip
 
 
@@ -109,8 +109,8 @@ def test_what_a_replay_needs_counts_without_windows(tmp_path: Path) -> None:
     )
     spec = parse.load(tmp_path)
     infos = [{"in": TopicInfo("in", "id", 1, retention_ms=ms)} for ms in (59_999, 60_000)]
-    (said,) = refusals(spec, {}, infos[0])
-    assert "a replay may need the records of two checkpoint periods (1m)" in said
+    (shown,) = refusals(spec, {}, infos[0])
+    assert "a replay may need the records of two checkpoint periods (1m)" in shown
     assert list(refusals(spec, {}, infos[1])) == []
 
 

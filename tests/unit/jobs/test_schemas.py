@@ -122,7 +122,7 @@ def world(tmp_path: Path) -> World:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "said"),
+    ("old", "new", "line", "shown"),
     [
         (SOURCE, "a: {topic: in, format: avro, registry: 'http://evil:1'}", 3,
          "sources.a.registry: found 'http://evil:1', expected the name of a schema registry of the "
@@ -144,11 +144,11 @@ def world(tmp_path: Path) -> World:
     ],
 )  # fmt: skip
 @pytest.mark.security("5.11")
-def test_one_mistake(old: str, new: str, line: int, said: str) -> None:
+def test_one_mistake(old: str, new: str, line: int, shown: str) -> None:
     with pytest.raises(JobFileErrors) as caught:
         parse.loads(JOB.replace(old, new))
     found = str(caught.value).splitlines()
-    assert any(f.startswith(f"job.yaml:{line}: ") and said in f for f in found), found
+    assert any(f.startswith(f"job.yaml:{line}: ") and shown in f for f in found), found
 
 
 @pytest.mark.security("5.11")
@@ -230,10 +230,12 @@ def test_applying_registers_the_schema_of_a_sink_and_preparing_does_not(world: W
 def test_an_incompatible_schema_is_refused_with_the_registrys_reason(world: World) -> None:
     world.main.register("out-value", Schema("AVRO", record(A)))
     world.write(files={"out.avsc": record(A, B)})
-    said = world.refusal()
-    assert said.startswith("job: sink s: schema registry main refuses out.avsc for subject out-val")
-    assert "READER_FIELD_MISSING_DEFAULT_VALUE" in said
-    assert "write to another topic" in said
+    shown = world.refusal()
+    assert shown.startswith(
+        "job: sink s: schema registry main refuses out.avsc for subject out-val"
+    )
+    assert "READER_FIELD_MISSING_DEFAULT_VALUE" in shown
+    assert "write to another topic" in shown
 
 
 def test_a_schema_may_have_to_be_there(world: World) -> None:
@@ -280,13 +282,13 @@ def test_the_list_of_a_deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert Deployment.load(path).schema_registries == {
         "main": "http://one:8081", "other": "https://two/sr",
     }  # fmt: skip
-    for wrong, said in (
+    for wrong, shown in (
         ("main", "expected different names with URLs"), ("a=b=c", "expected NAME=http://HOST:PORT"),
         ("a=http://x,a=http://y", "different names"), ("a=ftp://x", "NAME=http"),
         ("A=http://x", "NAME=http"), ("a=http://", "NAME=http"),
         ("a=http://ann:secret@x", "users and passwords belong in PERSEID_SCHEMA_REGISTRY_AUTH_"),
     ):  # fmt: skip
         monkeypatch.setenv(REGISTRIES, wrong)
-        with pytest.raises(UsageError, match=said) as caught:
+        with pytest.raises(UsageError, match=shown) as caught:
             Deployment.load(path)
         assert "secret" not in str(caught.value)

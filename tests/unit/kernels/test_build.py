@@ -33,7 +33,7 @@ def test_it_is_built_once_and_again_when_a_source_changes(folder: Path) -> None:
     assert sorted(folder.glob("*.so")) == [second]
 
 
-def test_without_a_compiler_it_says_what_to_install(
+def test_without_a_compiler_it_names_what_to_install(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "_compilers", lambda: iter([["false"], ["no-such-compiler"]]))
@@ -44,7 +44,7 @@ def test_without_a_compiler_it_says_what_to_install(
     assert list(folder.glob("*.so")) == []
 
 
-def test_a_library_that_nobody_compiled_is_an_error_that_says_how(folder: Path) -> None:
+def test_a_library_that_is_not_compiled_is_an_error_with_the_command(folder: Path) -> None:
     with pytest.raises(PermanentError, match=r"python -m perseid\.kernels\.build"):
         library.kernels.__wrapped__()
     assert list(folder.glob("*.so")) == []

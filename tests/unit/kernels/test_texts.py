@@ -35,9 +35,7 @@ def test_taken_texts_are_those_that_were_put_there(values: list[str | None]) -> 
 
 
 @given(NAMES, NAMES, st.integers(0, 3), st.randoms())
-def test_equal_is_what_python_says(
-    held: list[str], values: list[str], start: int, chance: Any
-) -> None:
+def test_equal_is_as_in_python(held: list[str], values: list[str], start: int, chance: Any) -> None:
     array = pa.array(["", *"xyz"[:start], *values])[start + 1 :]
     pairs = [(chance.randrange(len(held)), chance.randrange(len(values))) for _ in range(50)]
     slots, rows = (np.array(c) for c in zip(*pairs, strict=True))

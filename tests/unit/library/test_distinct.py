@@ -117,7 +117,7 @@ def test_more_keys_than_registers_are_refused_and_nothing_is_lost(harness: Any) 
 
 
 @pytest.mark.parametrize(
-    ("parameters", "said"),
+    ("parameters", "text"),
     [
         ({}, "with.column is missing, expected the name of a column; write `column: user`"),
         ({"column": "g"}, "two columns would be called 'g'"),
@@ -128,7 +128,7 @@ def test_more_keys_than_registers_are_refused_and_nothing_is_lost(harness: Any) 
         ({"column": "w", "keys": 10}, "with.keys is for approximate counts"),
     ],
 )
-def test_parameters(harness: Any, parameters: dict[str, Any], said: str) -> None:
+def test_parameters(harness: Any, parameters: dict[str, Any], text: str) -> None:
     with pytest.raises(BadInputError) as caught:
         harness("Distinct", parameters, key="g")
-    assert said in str(caught.value)
+    assert text in str(caught.value)

@@ -32,7 +32,7 @@ def test_rows_are_those_that_python_finds(harness: Any, pattern: str, invert: bo
 
 
 @pytest.mark.parametrize(
-    ("parameters", "more", "said"),
+    ("parameters", "more", "text"),
     [
         (
             {"column": "w"},
@@ -50,12 +50,12 @@ def test_rows_are_those_that_python_finds(harness: Any, pattern: str, invert: bo
     ],
 )
 def test_mistakes_are_found_by_validation(
-    job: Any, parameters: dict[str, Any], more: dict[str, Any], said: str
+    job: Any, parameters: dict[str, Any], more: dict[str, Any], text: str
 ) -> None:
     folder: Path = job("Grep", parameters, **more)
     with pytest.raises(JobFileErrors) as caught:
         load_checked(parse.load(folder), folder)
-    assert said in str(caught.value)
+    assert text in str(caught.value)
     assert str(caught.value).startswith("job.yaml:1: operators.tried.use: library:Grep: ")
 
 

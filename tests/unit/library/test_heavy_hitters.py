@@ -145,17 +145,17 @@ def estimate(operator: Any, word: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("amounts", "said"),
+    ("amounts", "text"),
     [([-1], "not from 0 to 9"), ([10], "not from 0 to 9"), ([0.5], "expected int64, found")],
 )
-def test_bad_amounts_are_refused(harness: Any, amounts: list[Any], said: str) -> None:
+def test_bad_amounts_are_refused(harness: Any, amounts: list[Any], text: str) -> None:
     heavy = harness("HeavyHitters", {"threshold": 5, "sum": "n", "largest": 9}, key="w")
-    with pytest.raises(BadInputError, match=said):
+    with pytest.raises(BadInputError, match=text):
         heavy.epoch({"w": ["a"], "n": amounts})
 
 
 @pytest.mark.parametrize(
-    ("parameters", "parallelism", "said"),
+    ("parameters", "parallelism", "text"),
     [
         ({}, 1, "found neither of with.share and with.threshold"),
         ({"share": 0.1, "threshold": 3}, 1, "found both of with.share and with.threshold"),
@@ -165,7 +165,7 @@ def test_bad_amounts_are_refused(harness: Any, amounts: list[Any], said: str) ->
         ({"threshold": 5, "largest": 9}, 1, "with.largest is for sums, with `sum` only; remove it"),
     ],
 )
-def test_parameters(harness: Any, parameters: dict[str, Any], parallelism: int, said: str) -> None:
+def test_parameters(harness: Any, parameters: dict[str, Any], parallelism: int, text: str) -> None:
     with pytest.raises(BadInputError) as caught:
         harness("HeavyHitters", parameters, key="w", parallelism=parallelism)
-    assert said in str(caught.value)
+    assert text in str(caught.value)

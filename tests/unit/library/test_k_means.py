@@ -154,7 +154,7 @@ def test_points_that_are_no_numbers_are_refused(harness: Any, bad: float | None)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "shown"),
     [
         ({"columns": []}, "with.columns is [], expected the name of a column, or a list"),
         ({"columns": ["x", "g"]}, "two columns would be called 'g'"),
@@ -165,8 +165,8 @@ def test_points_that_are_no_numbers_are_refused(harness: Any, bad: float | None)
         ({}, "KMeans waits for event time, and no source has one"),
     ],
 )
-def test_mistakes_are_found_by_validation(job: Any, change: dict[str, Any], said: str) -> None:
+def test_mistakes_are_found_by_validation(job: Any, change: dict[str, Any], shown: str) -> None:
     folder: Path = job("KMeans", {**WITH, **change}, key="g")
     with pytest.raises(JobFileErrors) as caught:
         load_checked(parse.load(folder), folder)
-    assert said in str(caught.value)
+    assert shown in str(caught.value)

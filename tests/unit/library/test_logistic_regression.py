@@ -103,7 +103,7 @@ def test_booleans_are_labels_and_others_are_refused(harness: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "text"),
     [
         ({"features": None}, "with.features is None, expected the name of a column, or a list"),
         ({"label": "x"}, "expected a column that is no feature"),
@@ -113,7 +113,7 @@ def test_booleans_are_labels_and_others_are_refused(harness: Any) -> None:
         ({"every": 0}, "with.every is 0"),
     ],
 )
-def test_parameters(harness: Any, change: dict[str, Any], said: str) -> None:
+def test_parameters(harness: Any, change: dict[str, Any], text: str) -> None:
     with pytest.raises(BadInputError) as caught:
         harness("LogisticRegression", {**WITH, **change}, key="g")
-    assert said in str(caught.value)
+    assert text in str(caught.value)

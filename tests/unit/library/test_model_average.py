@@ -229,7 +229,7 @@ def test_the_shipped_job_averages_its_partitions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "text"),
     [
         ({"average__parallelism": 2}, "parallelism 2, but only one partition can know the models"),
         ({"average__with": {"features": ["x", "bias"]}}, "two columns would be called 'bias'"),
@@ -240,8 +240,8 @@ def test_the_shipped_job_averages_its_partitions() -> None:
         ({"model__inputs": {"rows": "rows", "average": "rows"}}, "inputs are called average, rows"),
     ],
 )  # fmt: skip
-def test_mistakes_are_reported(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_mistakes_are_reported(tmp_path: Path, changes: dict[str, Any], text: str) -> None:
     folder = job(tmp_path, **changes)
     with pytest.raises(BadInputError) as caught:
         load_checked(parse.load(folder), folder)
-    assert said in str(caught.value)
+    assert text in str(caught.value)

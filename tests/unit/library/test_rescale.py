@@ -147,7 +147,7 @@ def test_the_estimate_of_a_sample_does_not_move(harness: Any) -> None:
     assert total == pytest.approx(before["estimate"], rel=0.05)
 
 
-def test_models_go_on_from_those_of_all_by_their_records(harness: Any) -> None:
+def test_models_continue_from_those_of_all_by_their_records(harness: Any) -> None:
     with_ = {"features": ["x", "y"], "label": "n", "models": 2, "every": 30}
     three, two = (harness("LogisticRegression", with_, key="g", partitions=n) for n in (3, 2))
     for epoch in range(5):
@@ -171,7 +171,7 @@ def test_models_go_on_from_those_of_all_by_their_records(harness: Any) -> None:
     assert loss(new) == pytest.approx(loss(old), rel=1e-12)
 
 
-def test_a_model_that_has_seen_nothing_can_be_dealt_out(harness: Any) -> None:
+def test_a_model_that_has_seen_nothing_can_be_redistributed(harness: Any) -> None:
     with_ = {"features": ["x", "y"], "label": "n"}
     one, three = (harness("LogisticRegression", with_, key="g", partitions=n) for n in (1, 3))
     three.restore(one.snapshot())

@@ -144,7 +144,7 @@ def test_amounts_that_are_no_numbers_are_refused(harness: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "inputs", "said"),
+    ("parameters", "inputs", "text"),
     [
         ({}, INPUTS, "with.sample is missing, expected a number above 0 and up to 1"),
         ({"sample": 10}, INPUTS, "with.sample is 10"),
@@ -157,8 +157,8 @@ def test_amounts_that_are_no_numbers_are_refused(harness: Any) -> None:
     ],
 )
 def test_parameters(
-    harness: Any, parameters: dict[str, Any], inputs: dict[str, str], said: str
+    harness: Any, parameters: dict[str, Any], inputs: dict[str, str], text: str
 ) -> None:
     with pytest.raises(BadInputError) as caught:
         harness("RippleJoin", parameters, key="g", inputs=inputs)
-    assert said in str(caught.value)
+    assert text in str(caught.value)

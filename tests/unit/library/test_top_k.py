@@ -78,21 +78,21 @@ def test_the_cut_into_epochs_does_not_matter(harness: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "text"),
     [
         ({"g": ["a"], "w": [None], "n": [1]}, "key column 'w' is null in row 0"),
         ({"g": ["a"], "w": ["x"], "n": [1.5]}, "column 'n': expected int64"),
         ({"g": ["a"] * 2, "w": ["x"] * 2, "n": [2**63 - 1] * 2}, "does not fit into int64"),
     ],
 )
-def test_bad_rows_are_refused(harness: Any, rows: dict[str, list[Any]], said: str) -> None:
+def test_bad_rows_are_refused(harness: Any, rows: dict[str, list[Any]], text: str) -> None:
     top = harness("TopK", {"of": "w", "k": 2, "sum": "n"}, key="g")
-    with pytest.raises(BadInputError, match=said):
+    with pytest.raises(BadInputError, match=text):
         top.epoch(rows)
 
 
 @pytest.mark.parametrize(
-    ("parameters", "said"),
+    ("parameters", "text"),
     [
         (
             {"k": 3},
@@ -112,7 +112,7 @@ def test_bad_rows_are_refused(harness: Any, rows: dict[str, list[Any]], said: st
         ({"of": "w", "k": 1, "types": {"w": "float64"}}, "a key is a string, binary, integer"),
     ],
 )
-def test_parameters(harness: Any, parameters: dict[str, Any], said: str) -> None:
+def test_parameters(harness: Any, parameters: dict[str, Any], text: str) -> None:
     with pytest.raises(BadInputError) as caught:
         harness("TopK", parameters, key="g")
-    assert said in str(caught.value)
+    assert text in str(caught.value)

@@ -25,9 +25,9 @@ def test_a_broker_that_is_away_for_half_an_hour_writes_a_few_lines_a_minute() ->
     written = []
     for number in range(40 * 2 * 1800):  # forty clients, each twice a second
         now_s = number / 80
-        said = record(logging.WARNING, REFUSED.format(port=9000 + number % 40, ms=number))
-        if thinned.filter(said):
-            written.append(said.getMessage())
+        shown = record(logging.WARNING, REFUSED.format(port=9000 + number % 40, ms=number))
+        if thinned.filter(shown):
+            written.append(shown.getMessage())
     assert len(written) == WRITTEN_MAX * 30
     missed = 80 * 60 - WRITTEN_MAX
     assert written[WRITTEN_MAX].endswith(f"(and {missed} like it that were not written)")
@@ -49,7 +49,7 @@ class Unspeakable(Exception):
         raise ValueError("no text")
 
 
-def test_what_cannot_be_said_is_left_to_who_writes_it() -> None:
+def test_what_cannot_be_formatted_is_left_to_the_caller() -> None:
     """A filter that raises would raise out of the line that only wanted to log."""
     entry = record(logging.WARNING, "the job failed: %s")
     entry.args = (Unspeakable(),)

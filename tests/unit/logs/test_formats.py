@@ -58,7 +58,7 @@ def failed(text: str) -> logging.LogRecord:
     return made
 
 
-def test_a_json_entry_says_when_who_what_and_about_what() -> None:
+def test_a_json_entry_has_time_process_message_and_subject() -> None:
     logs.bind_process(coordinator_epoch=5)
     with logs.about(job="shop", generation=3, epoch=17):
         found = as_json(record("%d rows", 7, operator="sums", partition=0))
@@ -70,10 +70,10 @@ def test_a_json_entry_says_when_who_what_and_about_what() -> None:
     }  # fmt: skip
 
 
-def test_a_text_entry_says_the_same_after_its_message() -> None:
+def test_a_text_entry_has_the_same_after_its_message() -> None:
     with logs.about(job="shop", epoch=17):
-        said = as_text(record("it runs", partition=0))
-    assert said.endswith(" WARNING perseid.test: it runs [job=shop epoch=17 partition=0]")
+        shown = as_text(record("it runs", partition=0))
+    assert shown.endswith(" WARNING perseid.test: it runs [job=shop epoch=17 partition=0]")
     assert as_text(record("it runs")).endswith(": it runs")
 
 
@@ -91,9 +91,9 @@ def test_any_name_and_message_is_one_line(text: str) -> None:
 
 
 def test_a_name_can_neither_forge_an_entry_nor_move_the_cursor() -> None:
-    said = as_text(record("topic %s", FORGED, job=FORGED))
-    assert "\\n2026-11-23 04:00:00,000 INFO perseid: forged\\r\\x1b[2J\\u2028" in said
-    assert said.isprintable()
+    shown = as_text(record("topic %s", FORGED, job=FORGED))
+    assert "\\n2026-11-23 04:00:00,000 INFO perseid: forged\\r\\x1b[2J\\u2028" in shown
+    assert shown.isprintable()
     assert as_text(record("m", job="a b] [job=other")).endswith('[job="a b] [job=other"]')
 
 
@@ -142,7 +142,7 @@ raise ValueError("in the end")
 """
 
 
-def test_all_that_a_process_writes_is_json_also_what_nobody_catches() -> None:
+def test_all_that_a_process_writes_is_json_also_uncaught_errors() -> None:
     environment = {**os.environ, logs.FORMAT: "json", logs.LEVEL: "info"}
     ran = subprocess.run([sys.executable, "-c", PROCESS], env=environment, capture_output=True,
                          text=True, check=False, timeout=30)  # fmt: skip
@@ -156,15 +156,15 @@ def test_all_that_a_process_writes_is_json_also_what_nobody_catches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "name", "value", "said"),
+    ("engine", "name", "value", "shown"),
     [
         ("coordinator", logs.FORMAT, "yaml", "log format 'yaml'"),
         ("worker", logs.LEVEL, "loud", "PERSEID_LOG='LOUD'"),
     ],
 )
-def test_engines_refuse_what_is_no_setting(engine: str, name: str, value: str, said: str) -> None:
+def test_engines_refuse_what_is_no_setting(engine: str, name: str, value: str, shown: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", f"perseid.{engine}", "--deployment", "none.json", "--id", "x1"],
         env={**os.environ, name: value}, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
-    assert (ran.returncode, said in ran.stderr) == (2, True), ran.stderr
+    assert (ran.returncode, shown in ran.stderr) == (2, True), ran.stderr

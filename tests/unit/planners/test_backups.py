@@ -43,7 +43,7 @@ class Partition(RuleBasedStateMachine):
     @precondition(lambda self: self.backups.phase is BackupPhase.IN_FLIGHT)
     @rule(done=st.booleans())
     def no_answer(self, *, done: bool) -> None:
-        self.backups = self.backups.given_up()
+        self.backups = self.backups.aborted()
         if done:
             self.durable = self.sent
 
@@ -67,7 +67,7 @@ def test_an_operator_that_breaks_its_promise_is_reported(theta: float, alpha: fl
 
 def test_one_backup_at_a_time() -> None:
     backups = Backups(THETA, ALPHA)
-    for wrong in (backups.acknowledged, backups.given_up, backups.issued().issued):
+    for wrong in (backups.acknowledged, backups.aborted, backups.issued().issued):
         with pytest.raises(UsageError, match="cannot become"):
             wrong()
 

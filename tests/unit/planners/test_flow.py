@@ -53,9 +53,7 @@ def matrix(substreams: Substreams, flow: Flow) -> Rates:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_every_form_says_what_the_substreams_say(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_form_agrees_with_the_substreams(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
     substreams = shuffled(random) if seed % 3 == 0 else drawn(random, (0.3, 0.9)[seed % 2])
     for flow in forms(substreams, monkeypatch):

@@ -64,7 +64,7 @@ def test_keys_spread_evenly_and_operators_pass_on_what_they_get(chain: JobSpec) 
     assert found.node("after").output_rates == pytest.approx((2.0, 2.0, 2.0))
 
 
-def test_measured_rates_say_how_much_and_how_many(chain: JobSpec) -> None:
+def test_measured_rates_give_how_much_and_how_many(chain: JobSpec) -> None:
     found = job_topology(chain, {"a": [100.0, 300.0], "both": [5.0, 15.0]})
     assert found.node("a").parallelism == 2
     (to_both,) = [s for s in found.streams if s.name == "a -> both"]

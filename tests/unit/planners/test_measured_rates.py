@@ -82,7 +82,7 @@ def test_what_does_not_count_is_left_out() -> None:
     assert measured(TOKENS, [*PROGRESS, *again]) == measured(TOKENS, PROGRESS)
 
 
-def test_an_epoch_that_nobody_reported_of_is_left_out_with_its_time() -> None:
+def test_an_epoch_without_a_report_is_left_out_with_its_time() -> None:
     """Its owner died behind the commit, and the next one went on behind it."""
     found = measured(TOKENS, [THIRD])
     assert found == Measured({"a": (20.0, 0.0, 0.0), "b": (0.0, 10.0)}, 10.0, 0.0, 0.25)
@@ -104,7 +104,7 @@ def test_an_epoch_that_nobody_reported_of_is_left_out_with_its_time() -> None:
         (TOKENS, [*PROGRESS, done(3, (7, "a", 1))], "epoch 3: split 7 read 1 rows of a"),
     ],
 )  # fmt: skip
-def test_windows_that_say_nothing_are_named(
+def test_windows_without_measurements_are_named(
     tokens: dict[int, Token], progress: list[EpochDone | EventTimes], named: str
 ) -> None:
     with pytest.raises(BadInputError, match=named):

@@ -70,7 +70,7 @@ def test_the_dynamic_programme_is_optimal() -> None:
 
 
 @pytest.mark.parametrize("scheduler", [optimal, best_density, operator_centric])
-def test_a_plan_fits_and_recovers_what_it_says(scheduler: Scheduler) -> None:
+def test_a_plan_fits_and_recovers_what_it_claims(scheduler: Scheduler) -> None:
     for seed in range(200):
         problem = small_problem(Random(seed))
         plan = scheduler(problem)
@@ -237,6 +237,6 @@ def test_what_cannot_be_is_refused_by_name(
         RecoveryProblem(partitions, queries, failed, free)
 
 
-def test_the_dynamic_programme_says_when_there_is_too_much() -> None:
+def test_the_dynamic_programme_reports_when_there_is_too_much() -> None:
     with pytest.raises(RefusedError, match=r"30 failed queries.*use best-density"):
         optimal(draw_queries(Random(1), DrawnQueries(queries=30)))

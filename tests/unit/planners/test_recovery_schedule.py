@@ -101,7 +101,7 @@ def test_only_the_first_plan_rolls_back_and_one_is_under_way_at_a_time() -> None
     assert (Plan(1, {}).rolls_back, Plan(2, {}).rolls_back) == (True, False)
 
 
-def test_an_interrupted_plan_goes_on_with_what_is_missing() -> None:
+def test_an_interrupted_plan_continues_with_what_is_missing() -> None:
     running = Recovery(ALL).planned(PARTITIONS, [WIDE], [Worker("w1", 2.0)]).announced()
     again = running.installed("p2", "w1").interrupted()
     assert again.plan is not None

@@ -38,13 +38,13 @@ def test_suspicion_grows_with_time_and_shrinks_with_jitter() -> None:
     assert suspicion(steady, steady.last_s + 1000.0) == math.inf
 
 
-def test_the_chance_of_a_wrong_alarm_is_what_suspicion_says() -> None:
+def test_the_chance_of_a_wrong_alarm_follows_suspicion() -> None:
     """Of normally distributed intervals one in ten is suspected by 1 before its heartbeat comes."""
     random = Random(7)
     beats = Heartbeats(0.0, tuple(random.gauss(1.0, 0.2) for _ in range(HISTORY_MAX)))
-    trials = 20_000
-    alarms = sum(suspicion(beats, random.gauss(1.0, 0.2)) >= 1 for _ in range(trials))
-    assert 0.06 < alarms / trials < 0.16
+    draws = 20_000
+    alarms = sum(suspicion(beats, random.gauss(1.0, 0.2)) >= 1 for _ in range(draws))
+    assert 0.06 < alarms / draws < 0.16
 
 
 def test_verdicts() -> None:
@@ -118,11 +118,11 @@ def test_mttf_against_failures_that_are_played() -> None:
         now, down_until = 0.0, [0.0] * workers
         while True:
             now += random.expovariate(workers / mttf_s)
-            victim = random.randrange(workers)
-            near = (down_until[(victim + 1) % workers], down_until[victim - 1])
+            target = random.randrange(workers)
+            near = (down_until[(target + 1) % workers], down_until[target - 1])
             if max(near) > now:
                 break
-            down_until[victim] = now + mttr_s
+            down_until[target] = now + mttr_s
         lasted.append(now)
     # Either of a pair may fail first, so twice as often as the paper's formula for a pair says.
     estimate = mean_time_to_failure_s(primaries, replicas, mttf_s, mttr_s)

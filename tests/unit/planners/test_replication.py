@@ -84,14 +84,14 @@ def test_branch_and_bound_sees_a_partition_that_is_on_two_ways() -> None:
     assert found == pytest.approx([0, 0, 0, 0, 0.25, 1.0])
 
 
-def test_branch_and_bound_says_when_there_is_too_much() -> None:
+def test_branch_and_bound_reports_when_there_is_too_much() -> None:
     topology = draw(Random(1), Drawn(operators=(5, 5), parallelism=(5, 5)))
     with pytest.raises(RefusedError, match=r"25 partitions.*24 at most: use structure-aware"):
         branch_and_bound(topology, 5)
 
 
 @pytest.mark.parametrize("planner", [optimal, branch_and_bound, structure_aware, greedy])
-def test_a_plan_keeps_what_it_says(planner: Planner) -> None:
+def test_a_plan_keeps_what_it_claims(planner: Planner) -> None:
     for topology, budget in small_cases(50, 12):
         plan = planner(topology, budget)
         assert len(set(plan.replicate)) == len(plan.replicate) <= budget
@@ -125,7 +125,7 @@ def test_a_budget_outside_of_the_topology_is_refused(planner: Planner, budget: i
         planner(draw(Random(7)), budget)
 
 
-def test_the_dynamic_programme_says_when_there_is_too_much() -> None:
+def test_the_dynamic_programme_reports_when_there_is_too_much() -> None:
     topology = draw(Random(1), Drawn(operators=(5, 5), parallelism=(5, 5), structure="full"))
     with pytest.raises(RefusedError, match="more than 50 candidate plans: use structure-aware"):
         optimal(topology, 20, plans_max=50)

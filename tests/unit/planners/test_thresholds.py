@@ -57,10 +57,10 @@ def test_copies_share_the_bounds(bounds: Bounds, copies: int, failing: list[int]
     """Failures strike the copies in any order; each halves its own thresholds."""
     failed = [0] * copies
     theta = lost = 0.0
-    for victim in (f % copies for f in failing):
-        now = thresholds(bounds, failed[victim], Share(copies=copies))
+    for target in (f % copies for f in failing):
+        now = thresholds(bounds, failed[target], Share(copies=copies))
         theta, lost = theta + now.theta, lost + now.l
-        failed[victim] += 1
+        failed[target] += 1
     assert theta <= bounds.theta * (1 + 1e-12)
     assert lost <= bounds.l
 

@@ -65,7 +65,7 @@ def test_a_job_has_a_principal_of_its_own_where_there_is_one(load: Any) -> None:
 
 @pytest.mark.security("5.1", "5.14")
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "text"),
     [
         ({"KAFKA_USER": "a"}, "passwords go over TLS only"),
         ({"KAFKA_CERT": "/c", "KAFKA_CA": "/a"}, "belong together"),
@@ -80,9 +80,9 @@ def test_a_job_has_a_principal_of_its_own_where_there_is_one(load: Any) -> None:
     ],
 )
 def test_what_does_not_fit_together_is_refused(
-    load: Any, environment: dict[str, str], said: str
+    load: Any, environment: dict[str, str], text: str
 ) -> None:
-    with pytest.raises(UsageError, match=said) as caught:
+    with pytest.raises(UsageError, match=text) as caught:
         load(**environment)
     assert "canary" not in str(caught.value)
 

@@ -12,7 +12,7 @@ from perseid.records.redaction import LEFT_OUT, blotted, masked
 
 @pytest.mark.security("5.15")
 @pytest.mark.parametrize(
-    ("said", "masked_text"),
+    ("text", "masked_text"),
     [
         ("KeyError: 'ann'", "KeyError: <value>"),
         ("Could not convert 'ann' with type str: tried to convert to int64",
@@ -27,8 +27,8 @@ from perseid.records.redaction import LEFT_OUT, blotted, masked
         ("date value out of range", "date value out of range"),
     ],
 )  # fmt: skip
-def test_what_may_be_a_value_is_masked(said: str, masked_text: str) -> None:
-    assert masked(said) == masked_text
+def test_what_may_be_a_value_is_masked(text: str, masked_text: str) -> None:
+    assert masked(text) == masked_text
 
 
 @pytest.mark.parametrize("part", ["'a\\", "it's ", "a", "a.-", '"', "'", "b'"])

@@ -23,12 +23,12 @@ from perseid.records.redaction import blotted, redacted
     ],
 )
 @pytest.mark.security("5.15")
-def test_a_sample_does_not_say_what_is_in_it(column: pa.Array, shown: str) -> None:
+def test_a_sample_does_not_show_what_is_in_it(column: pa.Array, shown: str) -> None:
     assert redacted(pa.table({"c": column})) == f"{{c: {shown}}}"
 
 
 @pytest.mark.parametrize(
-    ("value", "said", "shown"),
+    ("value", "text", "shown"),
     [
         ("ann", "KeyError: 'ann'", "KeyError: '<c>'"),
         ("ann", "banned: ann.", "banned: <c>."),
@@ -43,8 +43,8 @@ def test_a_sample_does_not_say_what_is_in_it(column: pa.Array, shown: str) -> No
     ],
 )
 @pytest.mark.security("5.15")
-def test_the_values_of_a_row_are_blotted_out(value: Any, said: str, shown: str) -> None:
-    assert blotted(said, pa.table({"c": [value]})) == shown
+def test_the_values_of_a_row_are_blotted_out(value: Any, text: str, shown: str) -> None:
+    assert blotted(text, pa.table({"c": [value]})) == shown
 
 
 def test_the_longer_of_two_values_is_taken() -> None:

@@ -43,13 +43,13 @@ def test_a_change_of_a_format_is_noticed() -> None:
     assert (PROTOCOL, agreed()) == AGREED
 
 
-def test_entries_of_a_version_that_says_more_can_be_read() -> None:
+def test_entries_of_a_version_with_more_fields_can_be_read() -> None:
     """What lets versions of one protocol differ by a field with a default."""
     entry = WorkerInfo("w1", "w1-a", "h", 1, 2, 3, "local[2]", 4)
 
     @dataclasses.dataclass(frozen=True)
     class More(WorkerInfo):
-        said: str = "more"
+        shown: str = "more"
 
     More.__name__ = "WorkerInfo"
     reported = codec.encode(More(**dataclasses.asdict(entry)))
@@ -80,11 +80,11 @@ def test_the_first_one_writes_and_others_of_its_protocol_join(registry: Registry
 @pytest.mark.parametrize("protocol", [1, 3])
 def test_another_protocol_is_refused_and_writes_nothing(registry: Registry, protocol: int) -> None:
     versions.admit(registry, "c1", build(2))
-    said = (
+    shown = (
         rf"c9 is perseid {protocol}.0, which speaks protocol {protocol}; .* protocol 2 by perseid "
         "2.0: install that version"
     )
-    with pytest.raises(RefusedError, match=said):
+    with pytest.raises(RefusedError, match=shown):
         versions.admit(registry, "c9", build(protocol))
     assert written(registry) == Written(2, "2.0")
 

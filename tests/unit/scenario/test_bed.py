@@ -34,7 +34,7 @@ def test_without_sql_only_the_operator_of_the_words_differs(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["balances", "enrich"])
-def test_every_trial_gets_topics_of_its_own(tmp_path: Path, name: str) -> None:
+def test_every_scenario_gets_topics_of_its_own(tmp_path: Path, name: str) -> None:
     names = Names.fresh("bench", "shared")
     applied = parse.load(job_folder(tmp_path, names, Scenario(name)))
     assert [source.topic for source in applied.sources.values()] == ["shared"]

@@ -12,7 +12,7 @@ def test_kill_with_and_without_a_time() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "wrker", "worker@", "worker@soon", "worker@-1", "worker@inf"])
-def test_kill_that_cannot_be_understood_says_what_can(text: str) -> None:
+def test_kill_that_cannot_be_understood_lists_what_can(text: str) -> None:
     with pytest.raises(UsageError, match=r"worker"):
         parse(text)
 

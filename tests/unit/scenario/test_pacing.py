@@ -33,7 +33,7 @@ class Model:
     opened: tuple[int, float] | None = None  # sent when it was opened, since when
     dead_until_s: float = 0.0
     kills: list[Scene] = field(default_factory=list)
-    given_up: list[Kill] = field(default_factory=list)
+    dropped: list[Kill] = field(default_factory=list)
 
     def scene(self) -> Scene:
         age_s = self.now_s - self.opened[1] if self.opened else 0.0
@@ -50,7 +50,7 @@ class Model:
             self.dead_until_s = self.now_s + self.recovery_s
             self.pacing = self.pacing.after_kill(scene)
         elif decision.give_up is not None:
-            self.given_up.append(decision.give_up)
+            self.dropped.append(decision.give_up)
             self.pacing = self.pacing.after_kill(scene)
         self.sent = max(self.sent, min(self.sent + decision.rate * TICK_S, decision.limit))
 
@@ -88,7 +88,7 @@ def assert_promises(model: Model) -> None:
 def test_kills_keep_the_promises(total: int, count: int, recovery_s: float) -> None:
     model = Model(plan(total, [Kill("worker")] * count), recovery_s=recovery_s).run()
     assert len(model.kills) == count
-    assert model.given_up == []
+    assert model.dropped == []
     assert_promises(model)
 
 
@@ -119,7 +119,7 @@ def test_without_kills_the_base_rate_holds_to_the_end() -> None:
     assert model.now_s < 11.5
 
 
-def test_a_kill_that_never_finds_an_epoch_in_flight_is_given_up() -> None:
+def test_a_kill_that_never_finds_an_epoch_in_flight_is_dropped() -> None:
     pacing = plan(1_000, [Kill("redis")])
     scene = Scene(now_s=100.0, sent=680, committed=680, epochs=9)
     assert pacing.decide(scene).give_up == Kill("redis")

@@ -53,7 +53,7 @@ def test_epochs_without_input_count_neither_as_work_nor_as_in_flight() -> None:
     assert progress.committed_epochs == 1
 
 
-def test_other_jobs_and_other_partitions_are_passed_over() -> None:
+def test_other_jobs_and_other_partitions_are_skipped() -> None:
     progress = started(10)
     progress.ledger_record(0, held(0, 1, job="older"))
     progress.ledger_record(7, held(7, 1))

@@ -73,8 +73,8 @@ class Job:
     def find(self, what: str) -> Mark | None:
         return next(self._nemesis)
 
-    def kill(self, victim: Mark) -> bool:
-        done = send(victim, 9)
+    def kill(self, target: Mark) -> bool:
+        done = send(target, 9)
         self._next_s = time.monotonic() + RECOVERY_S
         self._owner += 1
         return done
@@ -128,11 +128,11 @@ def test_a_kill_that_a_commit_has_forestalled_is_done_again(
     sleepers: list[subprocess.Popen[bytes]],
 ) -> None:
     class QuickJob(Job):
-        def kill(self, victim: Mark) -> bool:
-            if victim.pid == sleepers[0].pid:
+        def kill(self, target: Mark) -> bool:
+            if target.pid == sleepers[0].pid:
                 self._next_s = 0.0
                 self.poll(0.001)  # commits what is open
-            return super().kill(victim)
+            return super().kill(target)
 
     job = QuickJob(iter([mark(p.pid) for p in sleepers]))
     reports = run(job, ["coordinator"]).reports(lambda windows, after_ms: after_ms + 1_500)

@@ -148,7 +148,7 @@ def test_deltas_of_both_forms_come_to_one_that_does_what_they_do() -> None:
         assert whole.combine_chunks().equals(live.snapshot())
 
 
-def test_a_log_from_before_deltas_by_row_goes_on_with_them() -> None:
+def test_a_log_from_before_deltas_by_row_continues_with_them() -> None:
     """Its deltas are by key even where nothing was deleted."""
     live = table("a", "b")
     base = live.snapshot()

@@ -235,7 +235,7 @@ def test_rows_by_key_of_a_primitive_that_never_deletes_need_no_flag() -> None:
     assert found.to_pydict() == {"key": ["a", "b"], "n": [1, 3]}
 
 
-def test_sections_of_primitives_that_nobody_wrote_are_left_out() -> None:
+def test_sections_of_unwritten_primitives_are_left_out() -> None:
     schemas = {"n": Value(pa.int64()).schema(), "m": Value(pa.int64()).schema()}
     some = {"state.n": ipc_bytes(pa.table({"value": [1]})), "out": b"x"}
     assert list(merging.net_sections(schemas, [some, {}])) == ["state.n"]
@@ -245,6 +245,6 @@ def test_sections_of_primitives_that_nobody_wrote_are_left_out() -> None:
     }
 
 
-def test_a_part_that_does_not_say_what_it_holds_is_damaged() -> None:
+def test_a_part_without_a_description_of_its_content_is_damaged() -> None:
     with pytest.raises(DamagedFile, match="c-1/x does not name what its state is"):
         merging.schemas_of({}, "c-1/x")

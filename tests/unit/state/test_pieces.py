@@ -66,7 +66,7 @@ def test_small_files_lie_under_their_own_path() -> None:
     assert pieces.file_of("c/x.part") == "c/x.part"
 
 
-def test_an_upload_that_died_goes_on_where_it_was() -> None:
+def test_an_upload_that_died_resumes_where_it_was() -> None:
     store, data = Counting(), random.Random(1).randbytes(10 * SMALL - 5)
     store.dies_before = 6
     with pytest.raises(RetryableError):

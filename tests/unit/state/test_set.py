@@ -21,7 +21,7 @@ STEP: st.SearchStrategy[tuple[str, list[int]]] = st.one_of(
 )
 
 
-def test_add_says_which_rows_brought_a_new_member() -> None:
+def test_add_returns_which_rows_brought_a_new_member() -> None:
     seen = Set(pa.string())
     assert seen.add(["b", "a", "b"]).to_pylist() == [True, True, False]
     batch = pa.table({"id": ["c", "a", "c"], "n": [1, 2, 3]})

@@ -42,6 +42,6 @@ def test_a_setting_of_the_user_stands() -> None:
     assert not settings["allow_delayed_open"]
 
 
-def test_a_uri_that_says_nothing_is_refused() -> None:
+def test_an_incomplete_uri_is_refused() -> None:
     with pytest.raises(UsageError, match="gopher://x"):
         open_store("gopher://x")

@@ -98,7 +98,7 @@ def test_what_cannot_be_folded_is_refused() -> None:
     assert (len(table), table.delta()) == (0, None)
 
 
-def test_rows_expire_by_the_time_that_the_caller_tells() -> None:
+def test_rows_expire_by_the_time_that_the_caller_gives() -> None:
     table = Table(key=pa.string(), ttl=datetime.timedelta(minutes=1), n=pa.int64())
     with pytest.raises(BadInputError, match=r"call advance\(self.now\) before the first write"):
         table.add(["a"], n=1)

@@ -18,7 +18,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_rings_that_compute_run_beside_those_that_wait(root: Path) -> None:
+def test_rings_that_compute_run_at_once_with_those_that_wait(root: Path) -> None:
     assert ring_rows(root, None, together=False) == [[["unit"]], [["system"]]]
     for ring in ("deployment", "contract"):
         (root / "tests" / ring).mkdir()

@@ -41,7 +41,7 @@ def test_each_operator_dies_once_and_the_job_at_points_of_its_own(seed: int) -> 
     assert {kill.point.of for kill in wanted if not kill.operator} == {"job"}
 
 
-def test_chance_alone_says_what_is_drawn() -> None:
+def test_chance_alone_decides_what_is_drawn() -> None:
     runs = [drawn(random.Random(seed), set(OPERATORS), ()) for seed in (1, 1, 2)]
     assert runs[0] == runs[1] != runs[2]
     points = {

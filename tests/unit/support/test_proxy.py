@@ -65,7 +65,7 @@ def test_a_cut_ends_what_is_open_and_what_comes_until_it_is_mended(server: socke
         ends.close()
 
 
-def test_nobody_accepts_after_its_end(server: socket.socket) -> None:
+def test_no_connection_is_accepted_after_its_end(server: socket.socket) -> None:
     """A thread that was left in `accept` took the connections of a later listener."""
     before = set(threading.enumerate())
     for _ in range(20):  # as it may end before it accepts once more

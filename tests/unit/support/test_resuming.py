@@ -52,20 +52,20 @@ def test_what_has_passed_is_left_out_and_what_failed_runs_again(
     checkout: Path, tmp_path: Path
 ) -> None:
     kept = tmp_path / "passed"
-    code, said = run(checkout, kept, BROKEN="1")
-    assert code == 1, said
+    code, shown = run(checkout, kept, BROKEN="1")
+    assert code == 1, shown
     assert kept.read_text().splitlines()[1:] == ["test_it.py::test_good"]
-    code, said = run(checkout, kept)
-    assert (code, "1 passed, 1 deselected" in said) == (0, True), said
-    code, said = run(checkout, kept)
-    assert (code, "2 deselected" in said) == (5, True), said
+    code, shown = run(checkout, kept)
+    assert (code, "1 passed, 1 deselected" in shown) == (0, True), shown
+    code, shown = run(checkout, kept)
+    assert (code, "2 deselected" in shown) == (5, True), shown
 
 
 def test_changed_files_are_refused(checkout: Path, tmp_path: Path) -> None:
     (checkout / "test_it.py").write_text(TESTS + "# changed\n")
-    code, said = run(checkout, tmp_path / "passed")
+    code, shown = run(checkout, tmp_path / "passed")
     assert code == pytest.ExitCode.USAGE_ERROR
-    assert "uncommitted changes" in said
+    assert "uncommitted changes" in shown
     assert not (tmp_path / "passed").exists()
 
 

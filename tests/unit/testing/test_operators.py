@@ -162,7 +162,7 @@ def declare(folder: Path, output: str) -> None:
     (folder / "tried.py").write_text(code.replace("seen = 0", declared))
 
 
-def test_other_outputs_are_reported_beside_the_main_one(tried: Any) -> None:
+def test_other_outputs_are_reported_with_the_main_one(tried: Any) -> None:
     body = """
         out.emit(batch.filter(pa.array([n > 3 for n in batch["n"].to_pylist()])), to="large")
         out.emit(self.total.add(batch["word"], n=batch["n"]))
@@ -259,15 +259,15 @@ def test_the_order_of_a_set_is_found(tried: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "shown"),
     [
         ("raise ValueError('only elsewhere')", "ValueError: only elsewhere"),
         ("os._exit(1)", "it died"),
     ],
 )
-def test_a_failure_in_another_process_is_reported(tried: Any, body: str, said: str) -> None:
+def test_a_failure_in_another_process_is_reported(tried: Any, body: str, shown: str) -> None:
     folder = tried(f'if "PYTHONHASHSEED" in os.environ: {body}')
-    with pytest.raises(AssertionError, match=f"(?s)tried fails in another process:.*{said}"):
+    with pytest.raises(AssertionError, match=f"(?s)tried fails in another process:.*{shown}"):
         check_deterministic(folder, "tried", EPOCHS[:1])
     check_deterministic(tried("pass"), "tried", EPOCHS[:1])
 

@@ -36,7 +36,7 @@ def test_a_client_that_hangs_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(made) == 3
 
 
-def test_clients_that_are_given_up_one_after_the_other_get_fewer(
+def test_clients_that_are_abandoned_one_after_the_other_get_fewer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_s, made = [0.0], list[int]()

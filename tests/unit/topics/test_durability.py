@@ -63,7 +63,7 @@ def test_a_transaction_log_that_is_made_needs_only_its_copies() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "changes", "said"),
+    ("topic", "changes", "text"),
     [
         (0, {"cleanup_policy": "compact"}, "has cleanup.policy=compact, expected delete"),
         (0, {"retention_ms": 1000}, "has retention.ms=1000, expected -1"),
@@ -73,16 +73,16 @@ def test_a_transaction_log_that_is_made_needs_only_its_copies() -> None:
     ],
 )
 def test_a_control_topic_that_would_lose_what_it_is_for_is_refused(
-    topic: int, changes: dict[str, object], said: str
+    topic: int, changes: dict[str, object], text: str
 ) -> None:
     wanted = control_topics("shop", 2)[topic]
     kept_ms = int(wanted.config["retention.ms"])
     info = TopicInfo(wanted.name, "id", wanted.partitions, retention_ms=kept_ms)
     refuse_unlike(wanted, info)
     wrong = replace(info, **changes)  # type: ignore[arg-type]
-    if not said:
+    if not text:
         refuse_unlike(wanted, wrong)
         return
-    with pytest.raises(PermanentError, match=said) as caught:
+    with pytest.raises(PermanentError, match=text) as caught:
         refuse_unlike(wanted, wrong)
     assert "`kafka-configs --alter" in str(caught.value)

@@ -134,7 +134,7 @@ def scripted(*statuses: int) -> Iterator[HttpSchemaRegistry]:
         yield found
 
 
-def test_passing_faults_are_asked_again() -> None:
+def test_transient_faults_are_retried() -> None:
     with scripted(503, 429, 200) as registry:
         assert registry.by_id(1) == Schema("AVRO", "{}")
 

@@ -134,7 +134,7 @@ def test_a_crash_at_any_operation_is_made_good_by_the_next_owner() -> None:
         assert sorted(written(kafka)) == sorted(expected(2)), operation
 
 
-def test_the_producer_is_kept_from_epoch_to_epoch_and_given_up_after_an_unknown_outcome() -> None:
+def test_the_producer_is_kept_from_epoch_to_epoch_and_dropped_after_an_unknown_outcome() -> None:
     kafka = cluster()
     acquired: list[int] = []
     sink = session(kafka)

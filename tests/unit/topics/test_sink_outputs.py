@@ -64,7 +64,7 @@ def test_a_dead_letter_without_a_value_is_one_record_and_counts_as_empty() -> No
     assert found.values.to_pylist() == [None]
 
 
-def test_the_checksum_tells_what_was_written_otherwise() -> None:
+def test_the_checksum_shows_what_was_written_otherwise() -> None:
     written = checksum([b"a", b"b"], [b"1", b"2"])
     assert checksum([b"b", b"a"], [b"2", b"1"]) != written
     assert checksum([b"a", b"b"], [b"12", b""]) != written

@@ -64,7 +64,7 @@ def test_answers_that_are_cut_off_are_lost_only_where_all_are_asked_for() -> Non
 
 @pytest.mark.parametrize("complete", [True, False])
 @pytest.mark.parametrize(
-    ("places", "changes", "kind", "said"),
+    ("places", "changes", "kind", "text"),
     [
         ((0, 1, 3, 4), {}, "wrong", "answer 2 to 'a' is not"),  # one within is missing
         ((0, 1, 3, 2, 4), {}, "wrong", "answer 2 to 'a' is not"),  # out of order
@@ -76,17 +76,17 @@ def test_answers_that_are_cut_off_are_lost_only_where_all_are_asked_for() -> Non
     ],
 )
 def test_faults_are_found(
-    places: tuple[int, ...], changes: dict[str, Any], kind: str, said: str, complete: bool
+    places: tuple[int, ...], changes: dict[str, Any], kind: str, text: str, complete: bool
 ) -> None:
     rows = balances()
     rows[1] |= changes
     found = judged((record(i, rows[p]) for i, p in enumerate(places)), complete=complete)
     assert getattr(found, kind) >= 1
-    assert any(said in example for example in found.examples)
+    assert any(text in example for example in found.examples)
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "text"),
     [
         (Record(0, 0, b"a", b"no json"), "no answer"),
         (Record(0, 0, b"a", None), "no answer"),
@@ -94,10 +94,10 @@ def test_faults_are_found(
         (Record(0, 0, b"x", b'{"account": "a"}'), "under key b'x'"),
     ],
 )
-def test_what_is_no_answer_is_wrong(answer: Record, said: str) -> None:
+def test_what_is_no_answer_is_wrong(answer: Record, text: str) -> None:
     found = judged([answer])
     assert found.wrong >= 1
-    assert said in found.examples[0]
+    assert text in found.examples[0]
 
 
 def test_of_a_cut_run_a_partition_is_read_until_nothing_is_answered_for_long(

@@ -45,7 +45,7 @@ def test_speed_stops_at_the_window() -> None:
     assert speed(records, warm_up_s=10, words_per_line=1, window_s=5).seconds == 5.0
 
 
-def test_news_is_the_first_record_that_raises_a_count() -> None:
+def test_a_rise_is_the_first_record_that_raises_a_count() -> None:
     one = [count("a", 1, 100), count("a", 2, 200), count("a", 2, 1_100), count("a", 5, 1_500)]
     other = [count("b", 4, 150), count("b", 1, 1_050), count("b", 7, 1_700)]
     assert first_progress([one, other], [1_000, 1_600, 2_000]) == [1_500, 1_700, None]

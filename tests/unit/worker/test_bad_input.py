@@ -45,7 +45,7 @@ MATRIX = 'self.cells.add_at([1] * batch.num_rows, 2, batch["x"])'
 KEYS = 'self.kept.add(batch["KEY"], n=1)'
 
 
-def told(folder: Path, step: str, rows: dict[str, list[Any]]) -> str:
+def error_of(folder: Path, step: str, rows: dict[str, list[Any]]) -> str:
     (folder / "job.yaml").write_text(JOB)
     (folder / "m.py").write_text(CODE.replace("STEP", step))
     harness = Harness(folder, "o")
@@ -61,18 +61,20 @@ def told(folder: Path, step: str, rows: dict[str, list[Any]]) -> str:
     ids=["vector", "matrix"],
 )
 def test_nan_and_infinity_in_vectors(tmp_path: Path, step: str, place: str, bad: float) -> None:
-    said = told(tmp_path, step, {"k": ["a", "secret", "c"], "x": [1.0, bad, 2.0]})
-    assert said.startswith(f"operator o (O), partition 0, epoch 1: {place} would be {bad}")
-    assert "keep such numbers out, or" in said
-    assert "row 2 of 3 (of input input): {k: string of 6 characters, x: " in said
-    assert "secret" not in said
+    shown = error_of(tmp_path, step, {"k": ["a", "secret", "c"], "x": [1.0, bad, 2.0]})
+    assert shown.startswith(f"operator o (O), partition 0, epoch 1: {place} would be {bad}")
+    assert "keep such numbers out, or" in shown
+    assert "row 2 of 3 (of input input): {k: string of 6 characters, x: " in shown
+    assert "secret" not in shown
 
 
 @pytest.mark.parametrize("key", ["k", "x"])
 def test_keys_of_the_wrong_type(tmp_path: Path, key: str) -> None:
-    said = told(tmp_path, KEYS.replace("KEY", key), {"k": ["one"], "x": [0.5]})
-    assert said.startswith("operator o (O), partition 0, epoch 1: key column 'key': expected int64")
-    assert "cast the values before, or declare the type that they have" in said
+    shown = error_of(tmp_path, KEYS.replace("KEY", key), {"k": ["one"], "x": [0.5]})
+    assert shown.startswith(
+        "operator o (O), partition 0, epoch 1: key column 'key': expected int64"
+    )
+    assert "cast the values before, or declare the type that they have" in shown
 
 
 HIDDEN = 4711_4711_4711
@@ -91,15 +93,15 @@ FOUND_OUT = [
 
 @pytest.mark.parametrize("step", FOUND_OUT)
 @pytest.mark.security("5.15")
-def test_no_message_says_what_is_in_a_record(tmp_path: Path, step: str) -> None:
+def test_no_message_quotes_what_is_in_a_record(tmp_path: Path, step: str) -> None:
     rows = {"k": ["a", f"v{HIDDEN}"], "x": [1.0, HIDDEN + 0.5 if "upsert" in step else HIDDEN]}
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "m.py").write_text(CODE.replace("STEP", f"if batch.num_rows > 1: {step}"))
     with pytest.raises(PermanentError) as caught:
         Harness(tmp_path, "o").epoch(rows)
-    said = "".join(traceback.format_exception(caught.value))  # with all that it came from
-    assert "4711" not in said
-    assert "row 2 of 2 (of input input): {k: string of 13 characters, x: double}" in said
+    shown = "".join(traceback.format_exception(caught.value))  # with all that it came from
+    assert "4711" not in shown
+    assert "row 2 of 2 (of input input): {k: string of 13 characters, x: double}" in shown
 
 
 HOOKS = """\
@@ -120,7 +122,7 @@ class O(Operator):
 
 @pytest.mark.security("5.15")
 @pytest.mark.parametrize("hook", ["on_timer(self, due, out):", "on_epoch_end(self, out):"])
-def test_what_code_that_has_no_row_says_may_be_of_the_state_and_is_left_out(
+def test_what_code_without_a_row_raises_may_quote_the_state_and_is_left_out(
     tmp_path: Path, hook: str
 ) -> None:
     (tmp_path / "job.yaml").write_text(JOB)
@@ -129,10 +131,10 @@ def test_what_code_that_has_no_row_says_may_be_of_the_state_and_is_left_out(
     with pytest.raises(PermanentError) as caught:
         for _ in range(2):
             harness.epoch({"k": ["a"], "x": [1.0]})
-    said = str(caught.value)
+    shown = str(caught.value)
     name = hook.partition("(")[0]
-    assert f"{name} raised ValueError (its text is left out" in said
-    assert 'raise ValueError("nothing' in said, "the line of code is the user's own"
+    assert f"{name} raised ValueError (its text is left out" in shown
+    assert 'raise ValueError("nothing' in shown, "the line of code is the user's own"
     assert "ValueError: nothing" not in "".join(traceback.format_exception(caught.value))
 
 
@@ -152,7 +154,7 @@ class O(Operator):
 
 
 @pytest.mark.parametrize(
-    ("step", "said"),
+    ("step", "shown"),
     [
         ("batch.group_by('k')", "combine returned a NoneType, expected a pyarrow Table"),
         ("return {str(k): len(k) for k in batch['k'].to_pylist()} if 'secret' in "
@@ -160,20 +162,20 @@ class O(Operator):
     ],
 )  # fmt: skip
 def test_a_combiner_that_returns_something_else_than_rows(
-    tmp_path: Path, step: str, said: str
+    tmp_path: Path, step: str, shown: str
 ) -> None:
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "m.py").write_text(COMBINING.replace("STEP", step))
     with pytest.raises(BadInputError) as caught:
         Harness(tmp_path, "o").epoch({"k": ["a", "secret"], "x": [1.0, 2.0]})
     assert str(caught.value).startswith("operator o (O), partition 0, epoch 1: ")
-    assert said in str(caught.value)
+    assert shown in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.security("5.15")
 @pytest.mark.parametrize(
-    ("step", "said"),
+    ("step", "shown"),
     [
         ("return batch.filter(pa.array([{'a': True}[k] for k in batch['k'].to_pylist()]))",
          "combine raised KeyError: '<k>'"),
@@ -182,16 +184,16 @@ def test_a_combiner_that_returns_something_else_than_rows(
     ids=["on a row", "always"],
 )  # fmt: skip
 def test_a_combiner_that_raises_stops_the_job_and_names_the_row(
-    tmp_path: Path, step: str, said: str
+    tmp_path: Path, step: str, shown: str
 ) -> None:
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "m.py").write_text(COMBINING.replace("STEP", step))
     harness = Harness(tmp_path, "o")
     with pytest.raises(PermanentError) as caught:
         harness.epoch({"k": ["a", "secret"], "x": [1.0, 2.0]})
-    assert said in str(caught.value)
+    assert shown in str(caught.value)
     assert "secret" not in str(caught.value)
-    row, size = (2, 6) if "KeyError" in said else (1, 1)
+    row, size = (2, 6) if "KeyError" in shown else (1, 1)
     assert f"row {row} of 2 (of input input): {{k: string of {size} char" in str(caught.value)
     assert "`errors: {operator: bisect}` sends such records" in str(caught.value)
     assert harness.letters == []
@@ -305,10 +307,10 @@ def test_a_class_that_cannot_be_opened_stops_the_job(tmp_path: Path, method: str
     (tmp_path / "m.py").write_text(code.replace("STEP", "pass"))
     with pytest.raises(PermanentError) as caught:
         Harness(tmp_path, "o")
-    said = str(caught.value)
-    assert said.startswith("operator o (O), partition 0: it cannot be opened: KeyError: 'limit'\n")
-    assert re.search(r'm\.py", line \d+, in (open|__init__)\n    raise KeyError', said)
-    assert "Correct the class or `with:`" in said
+    shown = str(caught.value)
+    assert shown.startswith("operator o (O), partition 0: it cannot be opened: KeyError: 'limit'\n")
+    assert re.search(r'm\.py", line \d+, in (open|__init__)\n    raise KeyError', shown)
+    assert "Correct the class or `with:`" in shown
 
 
 @pytest.mark.parametrize(

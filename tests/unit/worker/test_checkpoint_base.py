@@ -43,7 +43,7 @@ def test_who_cannot_ask_builds_upon_what_was_heard() -> None:
     assert fragment(silent)._base(token(checkpoint=True)) == ("at/10", 10)
 
 
-def test_an_epoch_without_a_checkpoint_asks_nobody() -> None:
+def test_an_epoch_without_a_checkpoint_asks_no_store() -> None:
     asked: list[None] = []
 
     def complete() -> tuple[CheckpointPointer, ...]:

@@ -150,7 +150,7 @@ def test_dates_that_python_has_no_value_for() -> None:
     assert found == ["1970-01-01", "10000-01-01", None]
 
 
-def test_a_value_without_a_json_form_names_its_row_and_is_not_said() -> None:
+def test_a_value_without_a_json_form_names_its_row_and_is_not_quoted() -> None:
     nested = pa.array([[0], [2**62]]).cast(pa.list_(pa.timestamp("us")))
     with pytest.raises(BadInputError, match=r"'at' of type .* without a JSON form .* in row 1"):
         encode.json_values(pa.table({"at": nested}))
@@ -186,7 +186,7 @@ def test_an_avro_time_too_large_for_its_unit_is_refused() -> None:
         encode.values(pa.table({"at": pa.array([2**62]).cast(pa.timestamp("ms"))}), "avro", schema)
 
 
-def test_a_row_that_avro_cannot_take_is_named_without_what_it_says() -> None:
+def test_a_row_that_avro_cannot_take_is_named_without_its_values() -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "at", "type": "string"}]}
     far = pa.table({"at": pa.array([2**62]).cast(pa.timestamp("us"))})
     with pytest.raises(BadInputError, match=r"schema \(OverflowError\): {at: timestamp\[us\]}"):

@@ -52,17 +52,17 @@ def test_it_is_called_after_process_and_without_rows(partition: Any) -> None:
     assert end(partition, state, 3, pa.table({})) == [3, 3, 30, 3, 3]
 
 
-def test_an_epoch_run_again_says_the_same_and_calls_nothing(partition: Any) -> None:
+def test_an_epoch_run_again_emits_the_same_and_calls_nothing(partition: Any) -> None:
     partition.operator = PerEpoch
     state = partition.begun()
-    said = [end(partition, state, epoch, NONE) for epoch in (1, 2, 3)]
+    text = [end(partition, state, epoch, NONE) for epoch in (1, 2, 3)]
     fresh = partition.state()  # another process
-    assert [end(partition, fresh, epoch, NONE) for epoch in (2, 3)] == said[1:]
+    assert [end(partition, fresh, epoch, NONE) for epoch in (2, 3)] == text[1:]
     fresh.bring_to(3)
     assert fresh.live["ends"].get() == 3
     fresh.log.discard_from(3)
     fresh.epoch = None
-    assert end(partition, fresh, 3, NONE) == said[2]
+    assert end(partition, fresh, 3, NONE) == text[2]
 
 
 def test_an_error_of_it_is_reported_as_its_own(partition: Any) -> None:

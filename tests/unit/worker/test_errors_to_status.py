@@ -59,7 +59,7 @@ def in_process(error: Callable[[list[Any]], BaseException]) -> None:
     guarded(lambda rows: call(operator, AT, rows, Emitter("spent")), ROWS, None)
 
 
-def beside_it(error: Callable[[list[Any]], BaseException]) -> None:
+def outside_it(error: Callable[[list[Any]], BaseException]) -> None:
     with named("operator spent, partition 1, epoch 3,"):
         raise error([])
 
@@ -99,11 +99,11 @@ def status_after(record: FragmentState, tries: int) -> tuple[JobStatus | None, b
     world.ends = {("lines", 0): 0, ("lines", 1): 0}
     leader = Leader(world)
     leader.look()
-    world.say(JOB, "running")
+    world.report(JOB, "running")
     leader.listen()
     run(world, leader, 2)
     for _ in range(tries):
-        world.say(JOB, "failed", error_kind=record.error_kind, error=record.error,
+        world.report(JOB, "failed", error_kind=record.error_kind, error=record.error,
                   permanent=record.permanent)  # fmt: skip
         leader.listen()
         leader.tick(60.0)
@@ -139,7 +139,7 @@ AWAY = st.sampled_from([
 
 
 @settings(max_examples=50)
-@given(CODE, TEXTS, st.sampled_from([in_process, beside_it]))
+@given(CODE, TEXTS, st.sampled_from([in_process, outside_it]))
 @example(ValueError, FORGED, in_process)
 @example(ValueError, f"a part of {FORGED} {FORGED_NOW}", in_process)
 @example(ValueError, "x" * 2_000_000, in_process)
@@ -147,14 +147,14 @@ AWAY = st.sampled_from([
 def test_errors_of_code_and_data_end_the_job_within_three_tries(
     kind: Any, text: str, where: Callable[[Any], None]
 ) -> None:
-    if kind is GeneratorExit and where is beside_it:
+    if kind is GeneratorExit and where is outside_it:
         return  # so Python ends a generator that nobody reads any more
     record = record_of(carried(lambda: where(lambda rows: kind(f"{text}{rows}"))))
     status, is_placed = status_after(record, TRIES_MAX)
     assert status is not None
     assert (status.state, is_placed) == ("failed", False)
     assert status.error is not None
-    if not (kind is PermanentError and where is beside_it):  # that speaks for itself
+    if not (kind is PermanentError and where is outside_it):  # that speaks for itself
         assert status.error["text"].startswith("operator spent"), status.error["text"]
         assert "partition 1, epoch 3" in status.error["text"]
     if kind is not PermanentError:
@@ -164,7 +164,7 @@ def test_errors_of_code_and_data_end_the_job_within_three_tries(
 
 
 @settings(max_examples=20)
-@given(AWAY, TEXTS, st.sampled_from([in_process, beside_it]))
+@given(AWAY, TEXTS, st.sampled_from([in_process, outside_it]))
 def test_what_is_away_is_waited_for(kind: Any, text: str, where: Callable[[Any], None]) -> None:
     record = record_of(carried(lambda: where(lambda _rows: kind(text))))
     status, is_placed = status_after(record, 5 * TRIES_MAX)

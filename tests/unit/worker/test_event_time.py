@@ -81,20 +81,20 @@ def test_rows_below_the_watermark_are_late(
     assert count.count == len(times)
 
 
-def test_a_late_dead_letter_says_why() -> None:
+def test_a_late_dead_letter_has_the_reason() -> None:
     _, count = read(Records(rows([5, 20])), 10, "dlq")
     (letter,) = count.refused
     assert (letter.kind, letter.value) == ("LateRecord", b'{"ms": 5, "i": 0}')
     assert letter.reason == "late: its event time is 5, and the watermark is 10"
 
 
-def test_each_partition_tells_its_own() -> None:
+def test_each_partition_reports_its_own() -> None:
     _, count = read(Records(rows([3, 1]), rows([]), rows([9, 12, 11])), None)
     assert count.event_times == {0: 3, 2: 12}
 
 
 @pytest.mark.parametrize(
-    ("ms", "said"),
+    ("ms", "text"),
     [
         (None, "its event time in column ms is null, expected milliseconds since 1970"),
         (1_763_000_000_000_000, "is a number of 16 digits, expected milliseconds"),  # microseconds
@@ -102,7 +102,7 @@ def test_each_partition_tells_its_own() -> None:
         (-(2**63) + 1, "of 19 digits"),
     ],
 )
-def test_a_row_without_a_time_stops_the_job_or_is_a_dead_letter(ms: int | None, said: str) -> None:
+def test_a_row_without_a_time_stops_the_job_or_is_a_dead_letter(ms: int | None, text: str) -> None:
     records = Records(rows([1, 2, ms, 4]))
     with pytest.raises(BadInputError, match="partition 0, offset 2: its event time"):
         read(records, 2)
@@ -111,7 +111,7 @@ def test_a_row_without_a_time_stops_the_job_or_is_a_dead_letter(ms: int | None, 
     assert (count.late, count.event_times) == (1, {0: 4})
     (letter,) = count.refused
     assert (letter.kind, letter.offset) == ("BadInputError", 2)
-    assert said in letter.reason
+    assert text in letter.reason
 
 
 def test_a_timestamp_column_and_the_record_time() -> None:

@@ -63,7 +63,7 @@ def raising(error: BaseException) -> Any:
         FileNotFoundError(errno.ENOENT, "no such file", "model.pkl"),
     ],
 )  # fmt: skip
-def test_what_nobody_gave_a_type_is_unexpected(error: BaseException) -> None:
+def test_what_has_no_type_is_unexpected(error: BaseException) -> None:
     found = over_spark(raising(error))
     assert type(found) is UnexpectedError
     assert f"a task (task) raised {type(error).__name__}" in str(found)
@@ -100,7 +100,7 @@ def test_our_own_keep_kind_and_text(error: PerseidError) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("shown", "kind"),
     [
         (f"{SPARK}org.apache.spark.SparkException: {DIED[0]} (crashed)", ProcessDied),
         (f"{SPARK}{DIED[1]} (executor 3 exited)", ProcessDied),
@@ -122,8 +122,8 @@ def test_our_own_keep_kind_and_text(error: PerseidError) -> None:
         ("what", UnexpectedError),
     ],
 )  # fmt: skip
-def test_what_spark_says_itself(said: str, kind: type[PerseidError]) -> None:
-    assert type(classify(ValueError(said), TOKEN)) is kind
+def test_what_spark_reports_itself(shown: str, kind: type[PerseidError]) -> None:
+    assert type(classify(ValueError(shown), TOKEN)) is kind
 
 
 @pytest.mark.security("5.15")

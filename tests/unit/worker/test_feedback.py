@@ -76,7 +76,7 @@ def test_a_damaged_log_has_to_be_restored(partition: Any, kind: str) -> None:
         last_output(state.log, Token(1, "uuid", 2, 101, "r", 1, (), 2))
 
 
-def test_rows_are_dealt_by_the_consumers_key_beside_its_other_inputs(partition: Any) -> None:
+def test_rows_are_distributed_by_the_consumers_key_as_its_other_inputs_are(partition: Any) -> None:
     count = OperatorSpec(inputs={"input": "first"}, use="m:B", key=("key",), parallelism=1)
     first = OperatorSpec(
         inputs={"back": "totals", "new": "in"}, use="m:A", key=("n",), parallelism=3,

@@ -89,7 +89,7 @@ def test_json_takes_declared_columns_and_leaves_others() -> None:
         (b'{"user": "a"}\n{"user": "b"}', "not valid JSON"),
     ],
 )
-def test_json_refuses_and_says_why(bad: bytes | None, reason: str) -> None:
+def test_json_refuses_with_the_reason(bad: bytes | None, reason: str) -> None:
     found, refused = make("json", COLUMNS, None).decode(octets([b'{"n": 1}', bad, b'{"n": 2}']))
     assert found["n"].to_pylist() == [1, 2]
     assert list(refused) == [1]
@@ -122,9 +122,9 @@ def test_formats_keep_their_schema_without_rows() -> None:
 def test_corners_of_json_do_not_depend_on_their_neighbours(corner: bytes) -> None:
     kind = make("json", COLUMNS, None)
     alone, bad_alone = kind.decode(octets([corner]))
-    beside, bad_beside = kind.decode(octets([corner, b"["]))
-    assert str(alone.to_pylist()) == str(beside.to_pylist())
-    assert (0 in bad_alone, 1 in bad_beside) == (0 in bad_beside, True)
+    in_batch, bad_in_batch = kind.decode(octets([corner, b"["]))
+    assert str(alone.to_pylist()) == str(in_batch.to_pylist())
+    assert (0 in bad_alone, 1 in bad_in_batch) == (0 in bad_in_batch, True)
 
 
 def test_json_that_is_not_utf8_is_refused() -> None:
@@ -145,7 +145,7 @@ def test_a_whole_number_with_a_point_or_an_exponent_is_an_integer(text: str, n: 
      ("9999-12-31T23:59:59Z", True), ("2026-11-21T09:30:00Z", True)],
 )  # fmt: skip
 @pytest.mark.parametrize("neighbours", [[], [b"["], [b'{"n": 1, "at": "2026-01-01T00:00:00Z"}']])
-def test_times_out_of_the_calendar_are_refused_whatever_stands_beside_them(
+def test_times_out_of_the_calendar_are_refused_in_any_batch(
     text: str, fits: bool, neighbours: list[bytes]
 ) -> None:
     kind = make("json", {"n": "int64", "at": "timestamp"}, None)
@@ -287,8 +287,8 @@ def of_fields(*kinds: Any) -> dict[str, Any]:
 def test_avro_fields_of_other_types_are_refused(kind: Any, shown: str) -> None:
     with pytest.raises(BadInputError) as refused:
         make("avro", None, of_fields(kind, "long"))
-    said = str(refused.value)
-    assert f"has fields that a source cannot read: {shown}; expected string, bytes, int" in said
+    message = str(refused.value)
+    assert f"has fields that a source cannot read: {shown}; expected string, bytes, int" in message
 
 
 def test_all_avro_fields_that_cannot_be_read_are_named_at_once() -> None:
@@ -305,7 +305,7 @@ def encoded(schema: dict[str, Any], *rows: dict[str, Any]) -> pa.BinaryArray:
     return octets(found)
 
 
-def test_an_avro_uuid_is_a_string_and_logical_types_nobody_knows_are_ignored() -> None:
+def test_an_avro_uuid_is_a_string_and_unknown_logical_types_are_ignored() -> None:
     schema = of_fields(
         ["null", {"type": "string", "logicalType": "uuid"}],
         {"type": "string", "logicalType": "postcode"},

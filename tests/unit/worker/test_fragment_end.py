@@ -101,7 +101,7 @@ LONG = [
 
 
 @pytest.mark.parametrize("error", LONG, ids=range(len(LONG)))
-def test_whatever_it_says_its_record_is_one_that_kafka_takes(
+def test_whatever_it_reports_its_record_is_one_that_kafka_takes(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client itself refuses what is too large, so it needs no broker to be asked."""

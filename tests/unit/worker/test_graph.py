@@ -190,8 +190,8 @@ def test_metadata_columns_are_those_that_somebody_reads() -> None:
     queries = {"p": python("lines"), "q": sql("lines")}
     assert seen(queries, p=("key",), q=("offset", "value", "other")) == ("key", "offset")
     assert seen({"p": keyed("lines", 1, "key")}) == ("key",)  # it is dealt out by what it declares
-    behind = {"p": python("lines"), "q": sql("p")}
-    assert seen(behind, q=("offset",)) == ()  # not of the source
+    operators = {"p": python("lines"), "q": sql("p")}
+    assert seen(operators, q=("offset",)) == ()  # not of the source
     spec = job({"p": python("lines")}, ["p"])
     assert graph.metadata_columns("lines", spec, ["key"], lambda _: METADATA) == METADATA[1:]
 

@@ -60,7 +60,7 @@ def test_a_word_that_was_cut_off_is_reported_again_once(site: Site) -> None:
     assert site.recorded() == [RUNNING, RUNNING, AGAIN, AGAIN, AGAIN]
 
 
-def test_a_word_in_whose_place_another_writer_told_something_is_told_again(site: Site) -> None:
+def test_a_report_in_whose_place_another_writer_wrote_is_sent_again(site: Site) -> None:
     ModelDisk(site.model).cut((site.topic, 0), 3)
     other = ProgressLog(site.job, writer=FakeLogWriter(site.model))
     assert other.append(PARTS) == 3

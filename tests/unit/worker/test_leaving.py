@@ -77,7 +77,7 @@ def test_epochs_end_before_anything_is_stopped(registry: Registry) -> None:
     assert registry.workers() == (replace(ME, leaving=True),)
 
 
-def test_an_epoch_that_takes_too_long_is_given_up(
+def test_an_epoch_that_takes_too_long_is_aborted(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Clock(0.0)

@@ -43,7 +43,7 @@ def host() -> Machine:
     return Machine()
 
 
-def test_nothing_is_said_while_there_is_plenty(host: Machine) -> None:
+def test_nothing_is_reported_while_there_is_plenty(host: Machine) -> None:
     assert host.grows("a", 100, 500, 900, 1300) == [(), (), (), ()]
 
 
@@ -60,7 +60,7 @@ def test_the_job_that_grows_is_stopped_and_reported_what_to_do(host: Machine) ->
     assert "stopped after epoch 3, its state is kept. Give the worker more memory" in text
 
 
-def test_a_moment_without_memory_stops_nobody(host: Machine) -> None:
+def test_a_moment_without_memory_stops_no_job(host: Machine) -> None:
     host.judge("a", 1)
     host.memory = SHORT
     assert len(host.judge("a", 100, after_s=1.0)) == 1
@@ -83,7 +83,7 @@ def test_a_job_that_does_not_grow_only_warns_and_once_each_time(host: Machine) -
     assert len(host.judge("a", 1)) == 1
 
 
-def test_a_little_growth_stops_nobody_before_it_matters(host: Machine) -> None:
+def test_a_little_growth_stops_no_job_before_it_matters(host: Machine) -> None:
     host.memory = SHORT
     assert len(host.judge("a", 0.001)) == 1
     assert host.grows("a", *[0.001 * n for n in range(2, 60)]) == [()] * 58
@@ -207,7 +207,7 @@ def test_what_is_short_counts_and_not_what_has_the_least(
     assert looked(tmp_path, monkeypatch) == Memory(900 * MIB, 24_000 * MIB)
 
 
-def test_what_cannot_be_read_is_said_once_and_stops_nobody() -> None:
+def test_what_cannot_be_read_is_logged_once_and_stops_no_job() -> None:
     def unreadable() -> Memory:
         raise PermissionError("memory.max")
 

@@ -75,7 +75,7 @@ def test_state_is_migrated_once_and_what_follows_is_in_the_log(
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_state_of_another_revision_and_another_parallelism_is_migrated_and_then_dealt_out(
+def test_state_of_another_revision_and_another_parallelism_is_migrated_and_then_redistributed(
     partition: Any, switched: Any, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """What `rescale` gets is of the new primitives, and each key is where its rows go."""
@@ -113,7 +113,7 @@ def test_a_crash_at_any_step_migrates_again(partition: Any, switched: Any) -> No
     assert sums(state)["all"] == (6, 0)
 
 
-def test_a_damaged_checkpoint_is_an_error_and_no_state_of_before(
+def test_a_damaged_checkpoint_is_an_error_and_no_earlier_state(
     partition: Any, switched: Any
 ) -> None:
     for path in [p for p in partition.store.content if p.endswith(".part")]:
@@ -141,7 +141,7 @@ TOTAL = pa.table({"key": ["a", "b"], "n": [1.0, 2.0], "times": [1, 1]})
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "shown"),
     [
         (None, "returned a NoneType, expected a dict with some of total, seen, more"),
         ({"rows": TOTAL}, "['rows'], expected a dict"),
@@ -153,10 +153,10 @@ TOTAL = pa.table({"key": ["a", "b"], "n": [1.0, 2.0], "times": [1, 1]})
     ],
 )
 def test_a_wrong_result_stops_the_job_and_keeps_the_state(
-    partition: Any, switched: Any, monkeypatch: pytest.MonkeyPatch, made: Any, said: str
+    partition: Any, switched: Any, monkeypatch: pytest.MonkeyPatch, made: Any, shown: str
 ) -> None:
     monkeypatch.setattr(Wider, "migrate", lambda self, old: made)
-    with pytest.raises(PermanentError, match=re.escape(said)):
+    with pytest.raises(PermanentError, match=re.escape(shown)):
         partition.restore(2, 3, (switched,), **SWITCH)
     assert partition.log().last_epoch() == 3
 

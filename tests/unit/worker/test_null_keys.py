@@ -133,12 +133,12 @@ def test_a_record_of_a_source_has_its_own_bytes_and_place_in_its_letter(
 def test_where_it_stops_the_job_the_record_and_both_remedies_are_named(tmp_path: Path) -> None:
     with pytest.raises(BadInputError) as caught:
         read(context(tmp_path))
-    said = str(caught.value)
-    assert said.startswith(
+    text = str(caught.value)
+    assert text.startswith(
         "topic orders-in, partition 3, offset 41: key column user of operator direct is null. "
     )
     remedies = "`errors: {tolerance: all}` of the job, or `errors: {operator: bisect}` of direct"
-    assert remedies in said
+    assert remedies in text
 
 
 def rows_of(job: FragmentContext, stream: str, places: Places | None = None) -> list[Row]:
@@ -181,17 +181,17 @@ def test_a_row_after_sql_is_a_letter_of_the_operator(
 def test_after_a_keyed_operator_only_bisect_reaches(tmp_path: Path) -> None:
     with pytest.raises(BadInputError) as caught:
         rows_of(context(tmp_path, TOLERANCE="all"), "direct")
-    said = str(caught.value)
-    assert said.startswith("operator ranked, epoch 7: key column user of operator ranked is null ")
-    assert "in row 2 of 4 that direct emitted" in said
-    assert "to the dead-letter topic: `errors: {operator: bisect}` of ranked;" in said
+    text = str(caught.value)
+    assert text.startswith("operator ranked, epoch 7: key column user of operator ranked is null ")
+    assert "in row 2 of 4 that direct emitted" in text
+    assert "to the dead-letter topic: `errors: {operator: bisect}` of ranked;" in text
     job = context(tmp_path, TOLERANCE="all", LAST="bisect")
     rows = rows_of(job, "direct")
     assert come_to(job, rows, "ranked", 1)["operator"].to_pylist() == ["ranked"] * 2
     assert not come_to(job, rows, DEAD_LETTERS).num_rows
 
 
-def test_a_job_stops_at_a_row_after_sql_without_what_it_says(tmp_path: Path) -> None:
+def test_a_job_stops_at_a_row_after_sql_without_quoting_it(tmp_path: Path) -> None:
     with pytest.raises(BadInputError) as caught:
         rows_of(context(tmp_path), "named")
     assert "in row 2 of 4 that named emitted: {user: null, n: int64}" in str(caught.value)
@@ -224,7 +224,7 @@ def test_letters_of_a_job_without_a_writer_of_their_own_come_to_the_operator_tha
     assert inputs(rows, names)[names[1]]["offset"].to_pylist() == [41, 42]
 
 
-def test_a_record_on_which_a_combiner_raises_tells_its_place(tmp_path: Path) -> None:
+def test_a_record_on_which_a_combiner_raises_has_its_place(tmp_path: Path) -> None:
     runs = tuple(
         Run("orders-in", p, records.offsets, records.keys)
         for p, records in enumerate(Topic(*ROWS).read("", 3, 0, 0))
@@ -237,8 +237,8 @@ def test_a_record_on_which_a_combiner_raises_tells_its_place(tmp_path: Path) -> 
     assert (letter["key"], letter["reason"]) == (b"k3", "four")
     with pytest.raises(PermanentError) as caught:
         rows_of(context(tmp_path, ONE), "orders", Places(runs))
-    said = str(caught.value)
-    assert "(of input input, topic orders-in, partition 1, offset 43): {user: string of 1" in said
+    text = str(caught.value)
+    assert "(of input input, topic orders-in, partition 1, offset 43): {user: string of 1" in text
 
 
 @pytest.mark.parametrize("how", ["stop", "bisect"])

@@ -48,10 +48,10 @@ def test_what_dead_processes_were_to_write_is_taken_over_once(files: MemoryFiles
     assert taken(files) == taken(files, LIVE) == []
 
 
-def test_an_error_in_between_leaves_nobody_without_a_successor(files: MemoryFiles) -> None:
+def test_an_error_in_between_leaves_no_order_without_a_successor(files: MemoryFiles) -> None:
     """What had been taken over was forgotten, and its heir, who lives, kept it from all others."""
-    later, of_before = replace(ORDER, epoch=14), replace(ORDER, epoch=13, generation=6)
-    for order in (ORDER, of_before, later):
+    later, earlier = replace(ORDER, epoch=14), replace(ORDER, epoch=13, generation=6)
+    for order in (ORDER, earlier, later):
         note(files, order, DEAD)
     files.fail("delete")
     assert taken(files) == [ORDER]
@@ -96,7 +96,7 @@ def test_orders_of_another_generation_are_removed_unread(files: MemoryFiles) -> 
     assert left(files) == []
 
 
-def test_a_torn_order_is_removed_and_hinders_nobody(files: MemoryFiles) -> None:
+def test_a_torn_order_is_removed_and_hinders_no_other(files: MemoryFiles) -> None:
     note(files, ORDER, DEAD)
     (name,) = left(files)
     files.damage(f"{OWNED}/{FOLDER}/{name}", b"\0torn")

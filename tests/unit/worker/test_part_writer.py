@@ -68,7 +68,9 @@ def test_a_part_is_written_by_a_process_that_ends_with_its_input(
     assert writer.exit_code == 0
 
 
-def test_what_goes_wrong_is_said_and_the_process_goes_on(tmp_path: Path, order: PartOrder) -> None:
+def test_what_goes_wrong_is_logged_and_the_process_continues(
+    tmp_path: Path, order: PartOrder
+) -> None:
     store = str(tmp_path / "store")
     with pytest.raises(RetryableError, match="a checkpoint of epoch 2"):
         checkpoints._written(store, replace(order, epoch=2))
@@ -182,7 +184,7 @@ def test_the_result_of_a_part_is_reported_until_it_is_acknowledged(
 
 
 @pytest.mark.parametrize("ended_by", ["removal", "later order", "its limit"])
-def test_parts_of_other_jobs_do_not_wait_for_a_report_that_nobody_takes(
+def test_parts_of_other_jobs_do_not_wait_for_a_report_that_is_not_taken(
     order: PartOrder, monkeypatch: pytest.MonkeyPatch, ended_by: str
 ) -> None:
     """A removed job's report was repeated for half an hour; no job's checkpoint was completed."""
@@ -203,7 +205,7 @@ def test_parts_of_other_jobs_do_not_wait_for_a_report_that_nobody_takes(
     assert reports.logs["removed"].heard == []
 
 
-def test_a_writer_gives_way_to_everything_else(tmp_path: Path, order: PartOrder) -> None:
+def test_a_writer_yields_to_everything_else(tmp_path: Path, order: PartOrder) -> None:
     checkpoints._written(str(tmp_path / "store"), order)
     pid = checkpoints._writer()._process.pid
     assert os.getpriority(os.PRIO_PROCESS, pid) == part_writer.NICE

@@ -33,7 +33,9 @@ def test_an_epoch_that_the_log_holds_is_handed_out_and_not_processed(partition: 
         assert state.operator.calls == calls
 
 
-def test_what_an_epoch_changed_is_told_whether_it_is_processed_or_retained(partition: Any) -> None:
+def test_what_an_epoch_changed_is_reported_whether_it_is_processed_or_retained(
+    partition: Any,
+) -> None:
     first = partition.begun()
     reported = partition.run(first, 1).changed_bytes
     sections = partition.log().entry(1).sections
@@ -275,7 +277,7 @@ def test_what_an_epoch_emitted_must_be_what_the_class_declares(partition: Any) -
         state.check_retained(0)
 
 
-def test_an_operator_that_bisects_goes_on_without_the_poison(partition: Any) -> None:
+def test_an_operator_that_bisects_continues_without_the_poison(partition: Any) -> None:
     state = partition.begun()
     state.sieve = Sieve("totals", 0, ("key",))
     partition.run(state, 1)

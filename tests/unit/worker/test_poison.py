@@ -129,7 +129,7 @@ def test_an_operator_that_is_not_deterministic_stops_the_job() -> None:
         sift(moody, table(1))
 
 
-def test_a_passing_fault_is_no_poison() -> None:
+def test_a_transient_fault_is_no_poison() -> None:
     def away(_: Inputs) -> None:
         raise RetryableError("the log is away")
 
@@ -259,7 +259,7 @@ sinks:
 """
 
 
-def test_a_record_of_a_source_tells_its_place_and_keeps_its_key() -> None:
+def test_a_record_of_a_source_has_its_place_and_keeps_its_key() -> None:
     job = parse.loads(JOB)
     checked = sieve_of(job, "checked", 5, combined=False)
     assert checked == Sieve("checked", 5, (), {"input": "orders-in"})
@@ -276,7 +276,7 @@ def test_a_record_of_a_source_tells_its_place_and_keeps_its_key() -> None:
     assert letter["value"] == b'{"word": "ab", "n": "1.50"}'
 
 
-def test_only_rows_that_are_records_tell_a_place() -> None:
+def test_only_rows_that_are_records_have_a_place() -> None:
     job = parse.loads(JOB)
     both = sieve_of(job, "both", 0, combined=False)
     assert both == Sieve("both", 0, ("word",), {"left": "orders-in"})

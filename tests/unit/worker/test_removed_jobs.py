@@ -100,7 +100,7 @@ def test_what_cannot_be_deleted_is_tried_again(
     assert not (tmp_path / "a").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_said_and_stops_nobody(
+def test_a_folder_that_cannot_be_written_is_logged_and_stops_no_job(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "jobs").write_text("in the way")
@@ -108,7 +108,7 @@ def test_a_folder_that_cannot_be_written_is_said_and_stops_nobody(
     assert "what job a leaves here will stay" in caplog.text
 
 
-def test_a_folder_that_cannot_be_read_is_said_and_stops_nobody(
+def test_a_folder_that_cannot_be_read_is_logged_and_stops_no_job(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     jobs = RemovedJobs(deployment(tmp_path))

@@ -130,7 +130,7 @@ def test_rows_of_a_key_keep_their_order(seed: int) -> None:
         assert before == after
 
 
-def test_a_share_can_be_restored_and_goes_on() -> None:
+def test_a_share_can_be_restored_and_continues() -> None:
     parts = split(Everything, split(Everything, [filled(random.Random(7))], 5), 2)
     operator: Any = opened(Everything, Identity("job", "o", 1, 2), {})
     for name, primitive in bind(operator).items():
@@ -164,9 +164,9 @@ def test_state_without_a_key_is_never_emptied() -> None:
         split(Keyless, [counts("a")], 2, ("word",))
 
 
-def test_a_rescale_that_raises_says_where() -> None:
-    said = r"operator o \(Raising\), partition 0, epoch 9: rescale raised ValueError"
-    with pytest.raises(PermanentError, match=said) as caught:
+def test_a_rescale_that_raises_names_the_place() -> None:
+    text = r"operator o \(Raising\), partition 0, epoch 9: rescale raised ValueError"
+    with pytest.raises(PermanentError, match=text) as caught:
         split(Raising, [counts("a")], 2, ("word",))
     assert "ValueError: 0" not in "".join(traceback.format_exception(caught.value))
 

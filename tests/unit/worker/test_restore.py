@@ -126,7 +126,7 @@ def test_a_store_that_does_not_answer_is_no_damage(partition: Any) -> None:
         partition.restore(2, 6, (pointer,))
 
 
-def test_a_damaged_delta_cuts_the_log_and_says_so(partition: Any, totals_at: Any) -> None:
+def test_a_damaged_delta_cuts_the_log_and_is_reported(partition: Any, totals_at: Any) -> None:
     ran(partition, 6)
     path = f"{partition.directory}/e-000000000004.delta"
     partition.files.damage(path, partition.files.read(path)[:-9])
@@ -289,7 +289,7 @@ def resized(partition: Any, number: int, count: int) -> Any:
     )  # fmt: skip
 
 
-def test_a_checkpoint_of_another_number_of_partitions_is_dealt_out(
+def test_a_checkpoint_of_another_number_of_partitions_is_redistributed(
     partition: Any, totals_at: Any
 ) -> None:
     ran(partition, 6, snapshots=(4,))

@@ -30,7 +30,7 @@ def test_a_ledger_ahead_of_the_log_does_not_raise_it() -> None:
     assert decide(restored((5, 6)), {0: 9}, 0) == GoOn(5)
 
 
-def test_a_ledger_behind_a_complete_checkpoint_is_an_error() -> None:
+def test_a_ledger_before_a_complete_checkpoint_is_an_error() -> None:
     """Tokens are read from the checkpoint on, so there is none to go on from further back."""
     state = restored((2, 1))
     assert decide(state, {0: 1}, 0) == GoOn(1)
@@ -46,7 +46,7 @@ def test_one_that_is_ahead_and_cannot_hand_out_again_goes_back() -> None:
 
 
 @pytest.mark.parametrize("source, committed", [("log", 8), ("checkpoint:9", 9), ("scratch", 9)])
-def test_a_ledger_behind_what_was_committed_is_an_error(source: str, committed: int) -> None:
+def test_a_ledger_before_what_was_committed_is_an_error(source: str, committed: int) -> None:
     """State 9 came to be when all had committed 8; a checkpoint of 9 when all had committed 9."""
     found = {0: Restored(0, 9, 1, source)}
     assert isinstance(decide(found, {0: committed, 1: committed}, 0), GoOn)
@@ -64,7 +64,7 @@ partition = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(
 
 
 @given(st.lists(partition, max_size=4), st.dictionaries(st.integers(0, 3), st.integers(0, 9)))
-def test_nobody_is_asked_for_an_epoch_that_it_lacks(
+def test_no_task_is_asked_for_an_epoch_that_it_lacks(
     found: list[tuple[int, int]], ahead: dict[int, int]
 ) -> None:
     committed = max([0, *(epoch - 1 for epoch, _ in found)])

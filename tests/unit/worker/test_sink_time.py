@@ -140,7 +140,7 @@ def test_a_worker_that_may_not_ask_for_a_brokers_settings_goes_by_the_default() 
         sink.commit(2, 2, 1, outputs(1000))
 
 
-def test_the_longest_transaction_is_that_of_the_strictest_broker_that_tells_it(
+def test_the_longest_transaction_is_that_of_the_strictest_broker_that_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = "transaction.max.timeout.ms"
@@ -165,7 +165,7 @@ def test_a_broker_that_is_away_is_no_broker_that_is_too_slow() -> None:
     assert len(committed(kafka)) == 100
 
 
-def test_a_broker_that_allows_less_than_any_transaction_takes_says_what_to_raise() -> None:
+def test_a_broker_that_allows_too_short_transactions_is_an_error_with_the_value_to_set() -> None:
     error = clients.as_error(KafkaError(KafkaError.INVALID_TRANSACTION_TIMEOUT), "init")
     assert isinstance(error, PermanentError)
     assert "raise its transaction.max.timeout.ms, at least to 30000" in str(error)

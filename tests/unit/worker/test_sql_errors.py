@@ -23,7 +23,7 @@ DIVIDED = (
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "shown"),
     [
         (CAST, "operator a: its SQL raised CAST_INVALID_INPUT (SQLSTATE 22018) at line 1, "
                "position 8, on a record of epoch 7 "),
@@ -31,10 +31,10 @@ DIVIDED = (
         ("[USER_RAISED_EXCEPTION] secret SQLSTATE: P0001", "operator a or b: its SQL raised USER_"),
     ],
 )  # fmt: skip
-def test_what_data_made_is_reported_without_the_data(text: str, said: str) -> None:
+def test_what_data_made_is_reported_without_the_data(text: str, shown: str) -> None:
     reported = on_data(text, QUERIES, 7, TOKEN)
     assert reported is not None
-    assert str(reported).startswith(said)
+    assert str(reported).startswith(shown)
     assert "secret" not in str(reported)
 
 
@@ -56,6 +56,6 @@ def test_a_job_without_sql_has_no_error_of_sql() -> None:
 
 
 def test_a_query_that_cannot_be_resolved() -> None:
-    said = str(of_query("a", "\n[UNRESOLVED_COLUMN] `nope` cannot be resolved.\n'Project ['nope]"))
-    assert said.startswith("SQL of operator a: [UNRESOLVED_COLUMN] `nope` cannot be resolved. Exp")
-    assert "'Project" not in said
+    shown = str(of_query("a", "\n[UNRESOLVED_COLUMN] `nope` cannot be resolved.\n'Project ['nope]"))
+    assert shown.startswith("SQL of operator a: [UNRESOLVED_COLUMN] `nope` cannot be resolved. Exp")
+    assert "'Project" not in shown

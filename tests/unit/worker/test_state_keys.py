@@ -46,7 +46,7 @@ def test_a_composite_key(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "shown"),
     [
         ("ann", r"no key column 'ann'; the key has user \(string\), day \(date32\[day\]\); write"),
         ("name=ann", "no key column 'name'"),
@@ -55,8 +55,8 @@ def test_a_composite_key(text: str) -> None:
         ('{"user": 5}', "key column 'user' is of type string, found 5"),
     ],
 )
-def test_what_is_wrong_is_reported(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_what_is_wrong_is_reported(text: str, shown: str) -> None:
+    with pytest.raises(UsageError, match=shown):
         parse(text, PAIR)
 
 

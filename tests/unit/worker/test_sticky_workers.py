@@ -107,7 +107,7 @@ def lives(pid: int) -> bool:
         return False
 
 
-def test_a_task_meets_the_process_of_its_index_whoever_ends_first(daemon: Daemon) -> None:
+def test_a_task_meets_the_process_of_its_index_in_any_order_of_ends(daemon: Daemon) -> None:
     seen = set()
     for turn in range(20):
         begun = {index: daemon.task(index, b"w") for index in ((0, 1) if turn % 2 else (1, 0))}
@@ -124,7 +124,7 @@ def test_a_second_task_of_an_index_gets_a_process_of_its_own(daemon: Daemon) -> 
     finish(busy)
 
 
-def test_a_task_that_is_given_up_before_it_is_greeted_costs_nobody_else(daemon: Daemon) -> None:
+def test_a_task_that_is_aborted_before_it_is_greeted_costs_no_other_task(daemon: Daemon) -> None:
     before = run(daemon, 0)
     daemon.process.send_signal(signal.SIGSTOP)
     for _ in range(3):
@@ -159,7 +159,7 @@ def test_a_dead_process_is_replaced(daemon: Daemon) -> None:
     assert run(daemon, 0) not in {before, after}
 
 
-def test_a_process_whose_task_was_given_up_is_ended(daemon: Daemon) -> None:
+def test_a_process_whose_task_was_aborted_is_ended(daemon: Daemon) -> None:
     """By then Spark tries the task elsewhere, and this one may hang for good."""
     with daemon.task(0, b"h") as task:
         pid = read_pid(task)
@@ -177,7 +177,7 @@ def test_the_end_of_the_daemon_ends_all(tmp_path: Path) -> None:
     busy.close()
 
 
-def test_a_process_with_work_beside_its_tasks_is_not_idle(tmp_path: Path) -> None:
+def test_a_process_with_work_besides_its_tasks_is_not_idle(tmp_path: Path) -> None:
     """One that wrote a part of a checkpoint was ended after a minute, when no epoch followed."""
     made = Daemon(tmp_path, IDLE_S="0.5")
     with made.task(0, b"k") as task:

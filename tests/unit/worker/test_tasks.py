@@ -56,7 +56,7 @@ def test_a_newer_fragment_of_the_same_job_starts_again() -> None:
     assert tasks.process_of(context("u1", generation=2)) is not old
 
 
-def test_what_nobody_used_for_a_minute_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_unused_for_a_minute_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
     monkeypatch.setattr("perseid.worker.epoch.tasks.time.monotonic", lambda: now)
     idle = tasks.process_of(context("u1"))
@@ -95,7 +95,7 @@ def test_how_many_tasks_a_stage_has() -> None:
     assert local.width(2, single_task=False) == 1
 
 
-def test_headers_say_which_job_and_epoch_a_record_is_of() -> None:
+def test_headers_name_the_job_and_epoch_of_a_record() -> None:
     """Two jobs that write one topic are told apart by nothing else."""
     order = EpochOrder(token(1), 5, None)
     first, second = tasks._headers(context("u1"), order, 2)

@@ -72,7 +72,7 @@ def test_a_crash_at_any_step_of_any_epoch_changes_nothing(partition: Any) -> Non
     assert ends == ENDS
 
 
-def test_another_host_goes_on_from_a_checkpoint(partition: Any) -> None:
+def test_another_host_resumes_from_a_checkpoint(partition: Any) -> None:
     partition.operator = Sessions
     state = partition.begun()
     for epoch in (1, 2, 3):

@@ -72,14 +72,14 @@ def test_who_stops_or_writes_no_avro_is_not_looked_at(tmp_path: Path) -> None:
         assert flow.accepts(job, "checked") is None
         made, _ = flow.run_stateless(job, TOKEN, "checked", ROWS, 0)
         assert made["output"].num_rows == 4
-    said = (
+    text = (
         r"does not fit the sink's Avro schema \(column n is out of the range of int\): {n: int64}"
     )
-    with pytest.raises(BadInputError, match=said):
+    with pytest.raises(BadInputError, match=text):
         encode.values(ROWS.select(["n"]), "avro", SCHEMA)
 
 
-def test_of_a_keyed_operator_whose_state_goes_on_without_the_row(
+def test_of_a_keyed_operator_whose_state_continues_without_the_row(
     tmp_path: Path, partition: Any
 ) -> None:
     """The sum that a row makes too large is not in the state either."""

@@ -120,7 +120,7 @@ def test_old_and_new_records_come_out_in_order_as_the_reader_wants_them(world: W
     ]
 
 
-def test_each_record_that_does_not_fit_says_why(world: World) -> None:
+def test_each_record_that_does_not_fit_has_a_reason(world: World) -> None:
     good = avro(world.new, NEW, {"at": None, "user": "a", "n": 1, "kind": "k"})
     bad = {
         b"": "the value has 0 bytes",
@@ -139,8 +139,8 @@ def test_each_record_that_does_not_fit_says_why(world: World) -> None:
     found, refused = world.avro().decode(octets(values))
     assert found["user"].to_pylist() == ["a"] * (len(bad) + 1)
     assert sorted(refused) == list(range(1, 2 * len(bad), 2))
-    for index, said in zip(sorted(refused), bad.values(), strict=True):
-        assert said in refused[index]
+    for index, text in zip(sorted(refused), bad.values(), strict=True):
+        assert text in refused[index]
 
 
 def test_json_records(world: World) -> None:

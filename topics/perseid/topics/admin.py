@@ -117,7 +117,7 @@ class TopicAdmin:
     ) -> None:
         """`replication` -1 is the broker's default.replication.factor."""
         self._bootstrap = bootstrap
-        self._given_up: list[AdminClient] = []  # kept: destroying a hanging one might hang too
+        self._abandoned: list[AdminClient] = []  # kept: destroying a hanging one might hang too
         self._timeout_s = self._patience_s = timeout_s
         self._replication = replication
         self._renew()
@@ -134,7 +134,7 @@ class TopicAdmin:
         soon = time.monotonic() - self._made_s < 2 * PATIENCE_MAX * self._timeout_s
         longer_s = min(2 * self._patience_s, PATIENCE_MAX * self._timeout_s)
         self._patience_s = longer_s if soon else self._timeout_s
-        self._given_up.append(self._client)
+        self._abandoned.append(self._client)
         self._renew()
 
     @property
@@ -306,7 +306,7 @@ class TopicAdmin:
         left = set(partitions)
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         found: dict[Partition, int] = {}
-        passing = (
+        transient = (
             KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError._NOENT,
             KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE,
             KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,  # after its restart
@@ -323,7 +323,7 @@ class TopicAdmin:
             for tp, future in answers.items():
                 place = tp.topic, tp.partition
                 try:
-                    offset = self._offset(tp, future, passing if tries_left else (), lacking)
+                    offset = self._offset(tp, future, transient if tries_left else (), lacking)
                 except PerseidError as error:
                     if isinstance(error.__cause__, FutureTimeout):
                         raise
@@ -343,18 +343,18 @@ class TopicAdmin:
         return found
 
     def _offset(
-        self, tp: TopicPartition, future: Future[Any], passing: tuple[int, ...],
+        self, tp: TopicPartition, future: Future[Any], transient: tuple[int, ...],
         lacking: tuple[int, ...],
     ) -> int | None:  # fmt: skip
         """The answer for one partition; None to ask again, where `passing` errors allow it."""
         what = f"offsets of {tp.topic}[{tp.partition}]"
-        answer = self._result(future, what, absent=passing)
+        answer = self._result(future, what, absent=transient)
         if answer is None:
             return None
         if answer.offset < 0 and answer.offset not in lacking:
             # A dying broker answers "invalid offset" without an error. As an offset it would mean
             # an empty partition, such as an empty ledger.
-            if not passing:
+            if not transient:
                 raise RetryableError(f"{what}: the broker answered {answer.offset}")
             return None
         return int(answer.offset)

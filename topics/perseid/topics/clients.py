@@ -210,7 +210,7 @@ def as_error(
     """
     from confluent_kafka import KafkaError as Codes
 
-    passing = {
+    transient = {
         Codes.UNKNOWN_TOPIC_OR_PART: "the topic or partition does not exist; "
         "create it with `perseid topics create`",
         Codes._UNKNOWN_TOPIC: "the topic does not exist; create it with `perseid topics create`",
@@ -234,8 +234,8 @@ def as_error(
         Codes.INVALID_REPLICATION_FACTOR: "there are fewer brokers than copies asked for",
     }
     code = error.code()
-    if code in passing:
-        return TransientAnswer(f"{what}: {passing[code]} ({error.str()})")
+    if code in transient:
+        return TransientAnswer(f"{what}: {transient[code]} ({error.str()})")
     if code in permanent:
         return PermanentError(f"{what}: {permanent[code]} ({error.str()})")
     hint = (client and _heard(client)) or hint

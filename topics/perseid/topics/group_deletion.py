@@ -55,8 +55,8 @@ def _ask_in_child(bootstrap: Bootstrap, group: str, timeout_s: float) -> None:
     except subprocess.TimeoutExpired:
         raise RetryableError(f"{what}: no answer in {timeout_s:g} s") from None
     if child.returncode != 0:
-        said = child.stderr.strip()[-500:]
-        raise RetryableError(f"{what}: the client's process ended with {child.returncode}: {said}")
+        cause = child.stderr.strip()[-500:]
+        raise RetryableError(f"{what}: the client's process ended with {child.returncode}: {cause}")
     answer = json.loads(child.stdout)
     if answer["error"] is not None:
         raise (PermanentError if answer["permanent"] else RetryableError)(answer["error"])
@@ -95,8 +95,8 @@ def main() -> None:
     try:
         _ask(_decoded(order["brokers"]), order["group"], order["timeout_s"])
     except (PerseidError, TimeoutError) as error:
-        said = str(error) or f"no answer in {order['timeout_s']:g} s"
-        answer = {"error": said, "permanent": isinstance(error, PermanentError)}
+        cause = str(error) or f"no answer in {order['timeout_s']:g} s"
+        answer = {"error": cause, "permanent": isinstance(error, PermanentError)}
     sys.stdout.write(json.dumps(answer))
     sys.stdout.flush()
     os._exit(0)

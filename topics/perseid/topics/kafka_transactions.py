@@ -35,7 +35,7 @@ _CHUNK_RECORDS = 10_000  # far below the client's queue
 _FLUSH_S, _FLUSH_AGAIN_S, _FLUSH_REST_S = 0.02, 0.001, 0.005
 _ABORT_S = 2.0
 _LONGEST = "transaction.max.timeout.ms"  # a hosted Kafka may not report it
-_GIVEN_UP = 0.8  # of a transaction's time; the client aborts records a little later
+_ABORT_AT = 0.8  # of a transaction's time; the client aborts records a little later
 
 
 class KafkaTransactions:
@@ -185,7 +185,7 @@ class KafkaTransaction:
     def _look(self, waiting: int) -> None:
         """Notes when the broker takes records; late records that the client aborts do not count."""
         now_s = time.monotonic()
-        if waiting < self._waiting and now_s - self._begun_s < _GIVEN_UP * self._lasting_s:
+        if waiting < self._waiting and now_s - self._begun_s < _ABORT_AT * self._lasting_s:
             self._taken_s = now_s
         self._waiting = waiting
 

@@ -141,12 +141,12 @@ class _Ranges(Generic[Batch]):
 
     def _take(self, topic: str, partition: int, start: int) -> _Place[Batch]:
         place = self._places.pop((topic, partition), None)
-        goes_on = place is not None and place.served_to == start
-        if place is not None and goes_on and not place.brief:
+        continues = place is not None and place.served_to == start
+        if place is not None and continues and not place.brief:
             return place
         if place is not None:
             place.cursor.close()
-        brief = place is not None and not goes_on
+        brief = place is not None and not continues
         return _Place(self._open(topic, partition, start, brief), start, brief)
 
     def _keep(self, topic: str, partition: int, place: _Place[Batch]) -> None:

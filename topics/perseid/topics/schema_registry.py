@@ -154,7 +154,7 @@ class HttpSchemaRegistry:
         self, answer: httpx.Response, asked: str, absent: frozenset[int] | set[int]
     ) -> dict[str, Any] | None:
         where = f"schema registry {self._name} at {self._url}"
-        code, said = _error_of(answer)
+        code, cause = _error_of(answer)
         if answer.is_success:
             found: dict[str, Any] = answer.json()
             return found
@@ -162,13 +162,13 @@ class HttpSchemaRegistry:
             return None
         if answer.status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             raise PermanentError(
-                f"{where} refuses {asked} ({answer.status_code} {said}): set "
+                f"{where} refuses {asked} ({answer.status_code} {cause}): set "
                 f"{auth_variable(self._name)}=user:password in the environment of workers and of "
                 "`perseid jobs apply`"
             )
         if answer.status_code == HTTPStatus.CONFLICT:
-            raise RefusedError(f"{where} refuses the schema as incompatible: {said}")
-        raise PermanentError(f"{where} answers {asked} with {answer.status_code} {said}")
+            raise RefusedError(f"{where} refuses the schema as incompatible: {cause}")
+        raise PermanentError(f"{where} answers {asked} with {answer.status_code} {cause}")
 
 
 def _transient(status: int) -> bool:

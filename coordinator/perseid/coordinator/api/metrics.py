@@ -190,7 +190,7 @@ FAMILIES: tuple[Family, ...] = (
     _total("perseid_job_checkpoints_total", "Complete checkpoints",
            lambda job: job.totals.checkpoints),
     _total("perseid_job_checkpoints_given_up_total", "Checkpoints that were begun and aborted",
-           lambda job: job.totals.checkpoints_given_up),
+           lambda job: job.totals.checkpoints_aborted),
     _of_job("perseid_job_generation", "Rises with each owner, so old ones can be fenced",
             _loaded(lambda job: job.generation)),
     _total("perseid_job_restarts_total",

@@ -93,7 +93,7 @@ class Backups:
         assert self.at_issue is not None
         return replace(self, since_durable=self.since_durable - self.at_issue, at_issue=None)
 
-    def given_up(self) -> Backups:
+    def aborted(self) -> Backups:
         """The backup got no answer. It may be durable, but that is unknown: it does not count."""
         self._expect(BackupPhase.DURABLE)
         return replace(self, at_issue=None)

@@ -35,7 +35,7 @@ SEED_WORK = 400_000_000  # their pairs times the cost of growing one: about a se
 NEED_WORK = 8  # of a partition that a query needs, in checks of a query's density
 EXCHANGES_MAX = 4  # improvements of a plan that grew from few seeds
 CELLS_AT_ONCE = 2_000_000  # plans by columns that are grown together: they fit into the cache
-GIVEN_UP = 40  # the least dense queries that are tried to be exchanged for one
+EXCHANGED_MAX = 40  # the least dense queries that are tried to be exchanged for one
 NONE = -1
 _NOTHING = 1e-12  # a smaller sum of costs is a rounding error
 
@@ -174,7 +174,7 @@ class Growth:
         have[plan.columns] = True
         done = np.flatnonzero(~(members & ~have).any(axis=1) & (self._lack > 0))
         needed = members[done].sum(axis=0)
-        least = done[np.argsort(self._density_of[done], kind="stable")][:GIVEN_UP]
+        least = done[np.argsort(self._density_of[done], kind="stable")][:EXCHANGED_MAX]
         return [Start(np.flatnonzero(needed > members[query]), int(query)) for query in least]
 
     def grown(self, starts: list[Start]) -> Grown:

@@ -149,13 +149,13 @@ class Completion:
                 others = [t for i, t in enumerate(self._there[name]) if i != index]
                 more = [p for i, p in enumerate(self._price[name]) if i != index]
                 part = np.prod(others, axis=0)[here] if others else 1.0
-                beside = np.sum(more, axis=0)[here] if more else 0.0
+                alongside = np.sum(more, axis=0)[here] if more else 0.0
             else:
-                part, beside = self._topology.shares[name][index][here], 0.0
+                part, alongside = self._topology.shares[name][index][here], 0.0
             reach = part * self._reach[flow.targets]
             lives = self._plan[flow.targets]
             self._kept_reach[flow.sources] += flow.sent(np.where(lives, reach, 0.0))
-            price = 1 + beside + self._cost_downstream[flow.targets]
+            price = 1 + alongside + self._cost_downstream[flow.targets]
             self._offer(flow, np.where(lives, 0.0, reach), price, index)
 
     def _score(self, value: Rates, price: Rates) -> Rates:

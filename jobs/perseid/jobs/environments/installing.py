@@ -85,8 +85,8 @@ def pip(requirements: Path, target: Path) -> None:
         raise RetryableError(f"pip did not end within {INSTALL_S:g} s") from None
     if done.returncode == 0:
         return
-    said = [line.strip() for line in done.stderr.splitlines() if "ERROR" in line]
-    why = (said[-1] if said else done.stderr.strip()[-300:])[:300]
+    errors = [line.strip() for line in done.stderr.splitlines() if "ERROR" in line]
+    why = (errors[-1] if errors else done.stderr.strip()[-300:])[:300]
     if "DO NOT MATCH THE HASHES" in done.stderr:
         raise BadInputError(
             f"{LOCK_FILE}: a package is not the one that was locked: {why}; find out why, then "

@@ -212,10 +212,10 @@ class _Loader(importlib.abc.SourceLoader):
                 level: int = 0) -> types.ModuleType:  # fmt: skip
         """`__import__` that maps modules next to job.yaml to names in their package."""
         top = name.partition(".")[0]
-        beside = level == 0 and (
+        is_local = level == 0 and (
             inside(self._root, f"{top}.py") or inside(self._root, f"{top}/__init__.py")
         )
-        if not beside:
+        if not is_local:
             with activating.active(self._root):
                 return __import__(name, globals_, locals_, fromlist or (), level)
         loaded = importlib.import_module(f"{self._package}.{name}")

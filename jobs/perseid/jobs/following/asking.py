@@ -57,17 +57,17 @@ def document(found: RepoRecord, now_ms: int) -> dict[str, Any]:
 
 def faults(found: RepoRecord, now_ms: int) -> list[str]:
     """The faults that a user has to correct."""
-    said = []
+    lines = []
     if found.fault is not None:
-        said.append(f"repository: {found.fault.text}; {found.fault.next}")
+        lines.append(f"repository: {found.fault.text}; {found.fault.next}")
     for job in found.jobs:
         if job.result != "applied":
             runs = f" ({job.commit[:12]} continues)" if job.commit and job.result != "gone" else ""
-            said.append(f"repository: {job.job or job.folder} {job.result}{runs}: {job.text}")
+            lines.append(f"repository: {job.job or job.folder} {job.result}{runs}: {job.text}")
     late_ms = 1000 * max(LATE_LOOKS * found.interval_s, LATE_S_MIN)
     if now_ms - found.looked_ms > late_ms:
-        said.append(
+        lines.append(
             f"repository: it was not checked for {(now_ms - found.looked_ms) // 1000} s; does "
             "`perseid follow` run?"
         )
-    return said
+    return lines

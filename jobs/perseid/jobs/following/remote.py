@@ -85,9 +85,9 @@ class Remote:
         try:
             git.run(self.copy, fetch, access=self._settings.access, url=self._settings.url)
         except git.GitFailed as error:
-            if "couldn't find remote ref" in error.said:
+            if "couldn't find remote ref" in error.stderr:
                 raise BadInputError(f"{self._settings.url} has no {full}") from None
-            if "fsck error" in error.said:
+            if "fsck error" in error.stderr:
                 raise BadInputError(f"git does not accept what the server sends: {error}") from None
             raise RetryableError(str(error)) from None
 
@@ -103,7 +103,7 @@ class Remote:
         try:
             git.run(self.copy, [*_VERIFY, *signers, "verify-commit", commit])
         except git.GitFailed as error:
-            return error.said.splitlines()[0][:200] if error.said else "it is not signed"
+            return error.stderr.splitlines()[0][:200] if error.stderr else "it is not signed"
         return None
 
 

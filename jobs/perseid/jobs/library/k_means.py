@@ -82,7 +82,7 @@ def k_means(spec: OperatorSpec) -> type[Operator]:
         needs_watermark = time is not None
         history_ms = size_ms
         points = Pool({**types, AT: pa.int64(), **coordinates}, time=AT)
-        told = Value(pa.int64(), default=NEVER)  # windows that end here or before
+        emitted_to = Value(pa.int64(), default=NEVER)  # windows that end here or before
 
         def process(self, batch: pa.Table, out: Emitter) -> None:
             times = np.full(batch.num_rows, self.now)
@@ -91,7 +91,7 @@ def k_means(spec: OperatorSpec) -> type[Operator]:
             found = dict(zip(columns, matrix(batch, columns, NAME), strict=True))
             names = dict(zip(keys, fields.arrays(batch), strict=True))
             rows = pa.table({**names, AT: times, **found})
-            late = times < self.told.get()
+            late = times < self.emitted_to.get()
             if late.any():
                 log.warning("%d rows came too late and were left out", late.sum())
                 rows = rows.filter(pa.array(~late))
@@ -99,18 +99,18 @@ def k_means(spec: OperatorSpec) -> type[Operator]:
 
         def on_epoch_end(self, out: Emitter) -> None:
             reached = self.now if time is None else self.watermark
-            if reached is None or reached - reached % size_ms <= self.told.get():
+            if reached is None or reached - reached % size_ms <= self.emitted_to.get():
                 return
             end = reached - reached % size_ms
             rows = self.points.between(NEVER, end)
             self.points.expire(end)
-            self.told.set(end)
+            self.emitted_to.set(end)
             for found in modes(rows, keys, columns, size_ms, k, rounds, self.random):
                 out.emit(found)
 
         def rescale(self, old: Sequence[Any]) -> None:
             """All partitions follow the same time, so they agree."""
-            self.told.set(old[0].told.get())
+            self.emitted_to.set(old[0].emitted_to.get())
 
     return KMeans
 

@@ -162,7 +162,7 @@ def _shared(
 
         outputs: ClassVar[Mapping[str, pa.Schema]] = {**base.outputs, "local": local}
         common = Vector(pa.float64(), 1 + len(features))  # the last average sent or received
-        told = Value(pa.int64(), default=0)  # records in the last average sent
+        averaged = Value(pa.int64(), default=0)  # records in the last average sent
 
         def process(self, batch: Mapping[str, pa.Table], out: Emitter) -> None:
             heard, rows = batch["average"], batch["rows"]
@@ -177,7 +177,7 @@ def _shared(
             super().rescale(old)
             seen = np.array([one.seen.get() for one in old])
             self.common.set(averaged([one.common.values for one in old], seen))
-            self.told.set(self.seen.get() // every * every)
+            self.averaged.set(self.seen.get() // every * every)
 
         def _move(self, average: Values) -> None:
             """Moves to the common average and keeps what was learnt since the last one sent."""
@@ -188,11 +188,11 @@ def _shared(
             """Sends the average; the key of any row is an address of this partition."""
             learnt = self.seen.get() // every * every
             address = [array.slice(0, 1) for array in keys.arrays(rows)]
-            counts = [[self.partition], [learnt - self.told.get()]]
+            counts = [[self.partition], [learnt - self.averaged.get()]]
             found = pa.table([*address, *counts, *average[:, None]], names=local.names)
             out.emit(found, to="local")
             self.common.set(average)
-            self.told.set(learnt)
+            self.averaged.set(learnt)
 
     return SharedRegression
 

@@ -87,7 +87,7 @@ class Windows(Operator):
     design: ClassVar[Design]
     needs_watermark = True
     panes: Table
-    told = Value(pa.int64(), default=NEVER)  # windows up to here were emitted
+    emitted_to = Value(pa.int64(), default=NEVER)  # windows up to here were emitted
 
     def panes_of(self, batch: pa.Table) -> pa.Table:
         """A combiner: the panes of one split."""
@@ -96,7 +96,7 @@ class Windows(Operator):
         return panes.scan()
 
     def process(self, batch: pa.Table, out: Emitter) -> None:
-        design, kind, emitted_to = self.design, self.design.kind, self.told.get()
+        design, kind, emitted_to = self.design, self.design.kind, self.emitted_to.get()
         times = batch[START].to_numpy() if design.combines else self._times(batch)
         counting = kind.counts(times, emitted_to)
         if not counting.all():
@@ -113,11 +113,11 @@ class Windows(Operator):
         out.emit(corrections(before, after, list(design.keys)))
 
     def on_epoch_end(self, out: Emitter) -> None:
-        design, emitted_to = self.design, self.told.get()
+        design, emitted_to = self.design, self.emitted_to.get()
         mark = NEVER if self.watermark is None else design.kind.mark(self.watermark)
         if mark <= emitted_to:
             return
-        self.told.set(mark)
+        self.emitted_to.set(mark)
         rows = self.panes.scan()
         panes = design.panes(rows)
         out.emit(design.windows(rows, panes, emitted_to, mark))
@@ -126,7 +126,7 @@ class Windows(Operator):
 
     def rescale(self, old: Sequence[Any]) -> None:
         """All partitions follow the same watermark, so they agree."""
-        self.told.set(old[0].told.get())
+        self.emitted_to.set(old[0].emitted_to.get())
 
     def _times(self, batch: pa.Table) -> Slots:
         need(batch, self.design.reads, NAME)

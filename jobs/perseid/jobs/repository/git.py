@@ -46,9 +46,9 @@ class Access:
 class GitFailed(BadInputError):
     """A git command failed; the attribute `said` is its error output."""
 
-    def __init__(self, message: str, said: str = "") -> None:
-        self.said = said
-        super().__init__(message, said)
+    def __init__(self, message: str, stderr: str = "") -> None:
+        self.stderr = stderr
+        super().__init__(message, stderr)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +198,9 @@ def run(
     except subprocess.TimeoutExpired:
         raise RetryableError(f"git {arguments[0]} took too long; try again") from None
     if done.returncode != 0:
-        said = hidden(done.stderr.decode("utf-8", "replace")).strip()
-        first = said.splitlines()[0][:300] if said else "no reason"
-        raise GitFailed(f"git {arguments[0]} failed: {first}", said)
+        stderr = hidden(done.stderr.decode("utf-8", "replace")).strip()
+        first = stderr.splitlines()[0][:300] if stderr else "no reason"
+        raise GitFailed(f"git {arguments[0]} failed: {first}", stderr)
     return done.stdout
 
 
@@ -235,6 +235,6 @@ def _login(url: str, login: str) -> tuple[str, ...]:
     if not login.isprintable():
         raise UsageError("the login of a git repository has control characters in it")
     parts = urlsplit(url)
-    say = 'printf "username=%s\\npassword=%s\\n" "$PERSEID_GIT_USER" "$PERSEID_GIT_PASSWORD"'
-    helper = f'!f() {{ test "$1" = get && {say}; }}; f'
+    note = 'printf "username=%s\\npassword=%s\\n" "$PERSEID_GIT_USER" "$PERSEID_GIT_PASSWORD"'
+    helper = f'!f() {{ test "$1" = get && {note}; }}; f'
     return ("-c", f"credential.{parts.scheme}://{parts.netloc}.helper={helper}")

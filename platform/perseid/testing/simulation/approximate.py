@@ -136,7 +136,7 @@ class Owner:
         self._gate()
         self.count_failure()
         now = thresholds(world.bounds, world.failures)
-        world.simulation.say(f"begins with {now}")
+        world.simulation.note(f"begins with {now}")
         self.limit, self.gamma = now.l, now.gamma
         self.backups = Backups(now.theta, ALPHA)
         self.exact = now.exact
@@ -231,17 +231,17 @@ class Owner:
             self.backups = self.backups.acknowledged()
         else:
             world.simulation.sleep(BACKUP_S)
-            self.backups = self.backups.given_up()
+            self.backups = self.backups.aborted()
 
     # Faults -------------------------------------------------------------------------------------
 
     def _gate(self) -> None:
         world = self.world
         if world.strikes("crash"):
-            world.simulation.say("CRASHES")
+            world.simulation.note("CRASHES")
             world.simulation.kill(self.group)
         if world.strikes("pause"):
-            world.simulation.say("PAUSED")
+            world.simulation.note("PAUSED")
             world.simulation.after(REPLACED_S, self._replaced)
             world.simulation.pause(self.group, PAUSE_S)
 

@@ -130,7 +130,7 @@ class Simulation:
 
     # What happened ------------------------------------------------------------------------------
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Adds a line to the trace."""
         who = self.current.name if self.current is not None else "-"
         line = f"{self.now_s - START_S:9.3f} {who}: {text}"

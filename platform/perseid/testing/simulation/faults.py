@@ -148,33 +148,33 @@ class Gates:
 
     def _leader(self, process: Process, where: str) -> None:
         if self.strikes("kill_leader"):
-            self._simulation.say(f"KILLED at {where}")
+            self._simulation.note(f"KILLED at {where}")
             self._simulation.kill(process.group)
         if self.strikes("pause_leader"):
             self._pause(process, where)
 
     def _worker(self, process: Process, kind: str, where: str) -> None:
         if self.strikes("kill_worker"):
-            self._simulation.say(f"KILLED with its worker at {where}")
+            self._simulation.note(f"KILLED with its worker at {where}")
             self._simulation.kill(process.group)
         if self.strikes("lose_host"):
-            self._simulation.say(f"POWER FAILURE of its host at {where}")
+            self._simulation.note(f"POWER FAILURE of its host at {where}")
             self.lose_host(process)
         if self.strikes("pause_worker"):
             self._pause(process, where)
         if kind == "task" and self.strikes("kill_task"):
-            self._simulation.say(f"TASK KILLED at {where}")
+            self._simulation.note(f"TASK KILLED at {where}")
             process.marks["die"]()
             process.marks["abandon"](TaskKilled(f"killed at {where}"))
             process.killed = True
             raise Killed
         if kind == "task" and not process.marks.get("twin") and self.strikes("twin_task"):
-            self._simulation.say(f"TASK LOST, but it goes on, at {where}")
+            self._simulation.note(f"TASK LOST, but it goes on, at {where}")
             process.marks["twin"] = True
             process.marks["abandon"](TaskKilled(f"lost at {where}"))
             self._simulation.sleep(self._simulation.random.uniform(0.0, 3.0))
 
     def _pause(self, process: Process, where: str) -> None:
         seconds = self._simulation.random.choice([0.3, 1.0, 3.0, 6.0, 12.0])
-        self._simulation.say(f"PAUSED for {seconds} s at {where}")
+        self._simulation.note(f"PAUSED for {seconds} s at {where}")
         self._simulation.pause(process.group, seconds)

@@ -84,7 +84,7 @@ class Fragment:
         done, source, events = self._restore_all(past)
         self.epoch = done
         feed = EpochFeed(past, done, self.plan.layout, self.plan.generation)
-        self.world.simulation.say(f"restored to {done} from {source} {list(events)}")
+        self.world.simulation.note(f"restored to {done} from {source} {list(events)}")
         self._report_last_event_times(feed)
         self._report("running", source, events)
         offset, looked_s = feed.start_offset, self.world.simulation.now_s
@@ -115,7 +115,7 @@ class Fragment:
                 self.world.gates.hit("epoch ran")
                 if order.token.watermark_ms is not None:
                     self.world.gates.hit("epoch with a watermark")
-                self.world.simulation.say(f"ran epoch {self.epoch}")
+                self.world.simulation.note(f"ran epoch {self.epoch}")
                 self._report_event_times(order, counts)
                 self._word.append(self._done(order, counts))
                 self._look_downstream(order.token)
@@ -154,7 +154,7 @@ class Fragment:
             attempt.ended.wait()
             if attempt.error is None:
                 return attempt.result
-            self.world.simulation.say(f"attempt {number} of {task.label}: {attempt.error}")
+            self.world.simulation.note(f"attempt {number} of {task.label}: {attempt.error}")
             if number == ATTEMPTS_MAX or self.stopping:
                 if isinstance(attempt.error, PerseidError):
                     raise attempt.error
@@ -291,7 +291,7 @@ class Fragment:
                 self.world.gates.hit("last word repeated")
 
     def _end_with(self, error: PerseidError) -> None:
-        self.world.simulation.say(f"fragment ends: {type(error).__name__}: {error}")
+        self.world.simulation.note(f"fragment ends: {type(error).__name__}: {error}")
         refuse_unharmed(self.world, error)
         if isinstance(error, FencedError) and "runs layout" in str(error):
             self.world.gates.hit("layout is over")

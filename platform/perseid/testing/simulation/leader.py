@@ -129,9 +129,9 @@ class Life:
             self._lead()
         except StepDown as reason:
             self.world.gates.hit("stepped down")
-            self.world.simulation.say(f"steps down: {reason.reason}")
+            self.world.simulation.note(f"steps down: {reason.reason}")
         except RetryableError as error:
-            self.world.simulation.say(f"ends: {error}")
+            self.world.simulation.note(f"ends: {error}")
         self.world.simulation.kill(self.group)
 
     def _lead(self) -> None:
@@ -141,7 +141,7 @@ class Life:
             self.world.simulation.sleep(LOOK_S)
             self._end_if_asked()
             fence = lead(registry, lambda epoch: LeaderInfo(self.label, epoch, 1, ""))
-        self.world.simulation.say(f"leads with epoch {fence.epoch}")
+        self.world.simulation.note(f"leads with epoch {fence.epoch}")
         self.state = ClusterState(fence.epoch, self._time)
         self._epoch = fence.epoch
         self._registry = registry
@@ -228,7 +228,7 @@ class Life:
         after = self.state.jobs.get(job.JOB)
         self._looking.follow(event, jobs)
         if after is not None and (before is None or before.phase is not after.phase):
-            self.world.simulation.say(f"job {after.phase.value}: {after.transition_log[-1:]}")
+            self.world.simulation.note(f"job {after.phase.value}: {after.transition_log[-1:]}")
         if after is not None and after.phase is Phase.FAILED:
             assert after.error is not None
             if self.world.corrects(after.error):
@@ -283,7 +283,7 @@ class Life:
                 text = type(action).__name__
         if isinstance(outcome, ev.ActionFailed):
             text += f" FAILED: {outcome.text}"
-        self.world.simulation.say(text)
+        self.world.simulation.note(text)
 
     def _log_change(self, plan: Plan) -> None:
         """Counts the branch if the plan changes the revision."""

@@ -43,14 +43,14 @@ def set_clocks(world: World, chance: Random) -> None:
 
 
 def _set_clock(world: World, host: str, ahead_s: int) -> None:
-    world.simulation.say(f"the clock of {host} is set {ahead_s} s ahead")
+    world.simulation.note(f"the clock of {host} is set {ahead_s} s ahead")
     world.ahead_ms[host] = ahead_s * 1000
     world.gates.hit("clock set")
 
 
 def switch_off(world: World, seconds: int) -> None:
     """Switches all machines off for that time: wall clocks advance, and processes end."""
-    world.simulation.say(f"SWITCHED OFF for {seconds} s")
+    world.simulation.note(f"SWITCHED OFF for {seconds} s")
     for host in ("broker", "c1", "c2"):
         world.ahead_ms[host] += seconds * 1000
     world.checker.tokens.off_ms += seconds * 1000
@@ -69,7 +69,7 @@ def retain(world: World) -> None:
     start = chance.randint(log.start, log.end) if bites else _needless(world)[place]
     if start <= log.start:
         return
-    world.simulation.say(f"RETENTION: {place} begins with {start}")
+    world.simulation.note(f"RETENTION: {place} begins with {start}")
     world.gates.hit("retention that bites" if bites else "retention")
     if bites:
         lose_input(world, "ReplayDataLost")
@@ -83,13 +83,13 @@ def remake(world: World) -> None:
         return
     world.remade = topic
     partitions = len(world.kafka.topics[topic].logs)
-    world.simulation.say(f"{topic} IS DELETED")
+    world.simulation.note(f"{topic} IS DELETED")
     # RefusedError: the next revision would have to end this epoch, and it cannot either.
     lose_input(world, "TopicIdentityChanged", "PermanentError", "RefusedError")
     world.topics.delete([topic])
 
     def again() -> None:
-        world.simulation.say(f"{topic} IS MADE ANEW")
+        world.simulation.note(f"{topic} IS MADE ANEW")
         world.gates.hit("topic recreated")
         world.topics.create(topic, partitions)
         for _ in range(STRANGERS):
@@ -117,7 +117,7 @@ def damage(world: World, files: SimulatedFiles, path: str) -> None:
     if data:
         files.damage(path, flipped(world.simulation.random, data))
         world.logs_harmed = True
-        world.simulation.say(f"DAMAGED {path}")
+        world.simulation.note(f"DAMAGED {path}")
 
 
 def flipped(chance: Random, data: bytes) -> bytes:

@@ -54,7 +54,7 @@ class Network:
 
     def cut_off(self, group: Group, server: str, seconds: float) -> None:
         """Cuts both directions, from now on."""
-        self._simulation.say(f"CUT of {group.name} and {server} for {seconds} s")
+        self._simulation.note(f"CUT of {group.name} and {server} for {seconds} s")
         self.sever(group, server, Cut.BOTH, seconds)
 
     def sever(self, group: Group, server: str, way: Cut, seconds: float) -> None:
@@ -82,7 +82,7 @@ class Network:
         chance = self._simulation.random
         group, server = chance.choice(self._clients), chance.choice(SERVERS)
         way, seconds = chance.choice(list(Cut)), chance.choice(CUTS_S)
-        self._simulation.say(f"CUT {way.value} of {group.name} and {server} for {seconds} s")
+        self._simulation.note(f"CUT {way.value} of {group.name} and {server} for {seconds} s")
         self._gates.hit(f"cut {way.value} {server}")
         self.sever(group, server, way, seconds)
 

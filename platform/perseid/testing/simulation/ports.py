@@ -68,15 +68,15 @@ class SimulatedBroker:
             self.simulation.sleep(TIMEOUT_S)
             raise RetryableError(f"{where}: no answer, the way is cut")
         if self.gates.strikes("kafka_lost"):
-            self.simulation.say(f"{where} is lost")
+            self.simulation.note(f"{where} is lost")
             raise RetryableError(f"{where}: no answer, without effect")
         if late is not None and self.gates.strikes("kafka_late"):
-            self.simulation.say(f"{where} will come late")
+            self.simulation.note(f"{where} will come late")
             self.later(where, late)
             raise RetryableError(f"{where}: no answer, with effect later")
         result = effect()
         if self.gates.strikes("kafka_unanswered"):
-            self.simulation.say(f"{where} is done and not answered")
+            self.simulation.note(f"{where} is done and not answered")
             raise RetryableError(f"{where}: no answer, with effect")
         self.gates.reach(f"after {where}")
         return result
@@ -226,7 +226,7 @@ class SimulatedTransaction:
             self._broker.gates.hit("commit refused")
             return  # a newer producer has fenced it
         self._broker.gates.hit("late commit")
-        self._broker.simulation.say(f"late commit of {self._id}")
+        self._broker.simulation.note(f"late commit of {self._id}")
 
     def close(self) -> None:
         """A dead producer's transaction stays open."""
@@ -253,7 +253,7 @@ class SimulatedLogWriter:
         except RetryableError:
             return  # its log has lost records before it, so the broker refuses
         self._broker.gates.hit("late record")
-        self._broker.simulation.say(f"late record at {offset}")
+        self._broker.simulation.note(f"late record at {offset}")
 
     def close(self) -> None:
         """Nothing is open."""

@@ -112,11 +112,11 @@ def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> 
         except Defect as defect:
             error = str(defect)
         except Reported as report:
-            simulation.say(f"reported: {report}")
+            simulation.note(f"reported: {report}")
             world.gates.hit("loss reported")
         except Exception as defect:
             error = f"{type(defect).__name__}: {defect}"
-            simulation.say(error)
+            simulation.note(error)
         return Outcome(
             seed, mode, error, simulation.trace_hash, tuple(simulation.lines), strengths,
             world.gates.struck, simulation.now_s - START_S, simulation.events,
@@ -185,7 +185,7 @@ def _heal(simulation: Simulation, world: World) -> None:
     input_s, checker = world.shape.input_s, world.checker
     world.faults.stop()
     world.network.heal()
-    simulation.say(f"HEALED; faults so far: {dict(world.gates.struck)}")
+    simulation.note(f"HEALED; faults so far: {dict(world.gates.struck)}")
     _run(simulation, input_s + 1.0)  # a second request of the user may still come
     entry = world.registry.job_entry(job.JOB)
     if entry is not None and entry.value.desired != "running":

@@ -30,7 +30,7 @@ def kill_owner(simulation: Simulation, world: World) -> None:
     """Kills the worker that runs the job, if there is one."""
     plan = world.registry.plan(job.JOB)
     if plan is not None and plan.owner is not None:
-        simulation.say(f"KILLED {plan.owner}")
+        simulation.note(f"KILLED {plan.owner}")
         simulation.after(0.0, partial(simulation.kill_named, plan.owner))
 
 
@@ -58,7 +58,7 @@ class Rescaled:
     def _kill(self, simulation: Simulation, world: World) -> None:
         plan, leader = world.registry.plan(job.JOB), world.registry.leader()
         found = plan.owner if self.what == "worker" and plan is not None else leader and leader.id
-        simulation.say(f"KILLED {found}")
+        simulation.note(f"KILLED {found}")
         simulation.kill_named(found or "")
 
     def _look(self, world: World) -> None:
@@ -176,7 +176,7 @@ class LedgerCut:
     def _cut(self, simulation: Simulation, world: World) -> None:
         topic = names.ledger(job.JOB)
         for partition, log in enumerate(world.kafka.topics[topic].logs):
-            simulation.say(f"LEDGER {partition} ENDS AT {log.end - self.offsets}, not {log.end}")
+            simulation.note(f"LEDGER {partition} ENDS AT {log.end - self.offsets}, not {log.end}")
             world.disk.cut((topic, partition), log.end - self.offsets)
         world.tails_lost = True
         world.checker.start_again()
@@ -215,7 +215,7 @@ class Overtaken:
         def waiting(transactional_id: str) -> int:
             if simulation.running().group.name != before:
                 world.kafka.fence = fence  # type: ignore[method-assign]
-                simulation.say(f"WAITS for {self.waits_s} s")
+                simulation.note(f"WAITS for {self.waits_s} s")
                 simulation.sleep(self.waits_s)
             return fence(transactional_id)
 
@@ -282,7 +282,7 @@ class Slow:
         simulation.after(self.AT_S, partial(self._slow_down, simulation, world))
 
     def _slow_down(self, simulation: Simulation, world: World) -> None:
-        simulation.say(f"the broker is busy for {self.record_s} s with each record")
+        simulation.note(f"the broker is busy for {self.record_s} s with each record")
         world.broker.record_s = self.record_s
         self._look(simulation, world)
 

@@ -143,7 +143,7 @@ class ProcessCache:
         """Uploads after the epoch, as `perseid.worker.checkpoint.checkpoints`."""
         self.newest.ordered(part)
         name = f"upload {part.identity.operator}-{part.identity.partition}"
-        self.uploads.append(_beside(self.context, name, lambda: _upload(self, part, copy)))
+        self.uploads.append(_concurrently(self.context, name, lambda: _upload(self, part, copy)))
 
     def state(self, task: Task) -> PartitionState:
         if task.gid not in self.states:
@@ -277,7 +277,7 @@ def take_over_orders(cache: ProcessCache) -> None:
         cache.upload(part)
 
 
-def _beside(context: Context, name: str, work: Callable[[], None]) -> Process:
+def _concurrently(context: Context, name: str, work: Callable[[], None]) -> Process:
     """Starts work that follows the epoch in a process of its own."""
     simulation = context.world.simulation
     group = simulation.running().group
@@ -291,9 +291,9 @@ def _collect_soon(context: Context, task: Task, log: StateLog, epoch: int) -> No
         try:
             log.collect(epoch)
         except PerseidError as error:
-            context.world.simulation.say(f"the log of {task.label} is not collected: {error}")
+            context.world.simulation.note(f"the log of {task.label} is not collected: {error}")
 
-    _beside(context, f"collect {task.label}", collect)
+    _concurrently(context, f"collect {task.label}", collect)
 
 
 def _upload(cache: ProcessCache, order: PartOrder, copy: StateCopy | None) -> None:

@@ -54,7 +54,7 @@ class WorkerLife:
         alive = [g for g in world.groups_of_host[self.worker.host] if not g.dead]
         world.groups_of_host[self.worker.host] = alive
         if not alive and world.gates.strikes("erase_state"):
-            simulation.say(f"state of host {self.worker.host} ERASED")
+            simulation.note(f"state of host {self.worker.host} ERASED")
             self.files.delete(STATE)
         elif not alive and world.gates.strikes("damage_log"):
             mishaps.flip_byte(world, self.files, STATE)
@@ -64,7 +64,7 @@ class WorkerLife:
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.LOST:
-            self.world.simulation.say(f"{self.incarnation} lost its session: it ends")
+            self.world.simulation.note(f"{self.incarnation} lost its session: it ends")
             self.world.simulation.after(0.0, lambda: self.world.simulation.kill(self.group))
 
     def _live(self) -> None:
@@ -82,7 +82,7 @@ class WorkerLife:
             try:
                 self._reconcile(registry)
             except RetryableError as error:
-                self.world.simulation.say(f"plans cannot be read now: {error}")
+                self.world.simulation.note(f"plans cannot be read now: {error}")
             for _ in range(LOOKS_MAX):
                 self.world.simulation.sleep(LOOK_S)
                 if self._changed:

@@ -142,7 +142,7 @@ class World:
             stored.value, desired=desired, counter=stored.value.counter + 1,
             stop_checkpoint=checkpoint,
         )  # fmt: skip
-        self.simulation.say(f"the user wants it {desired}")
+        self.simulation.note(f"the user wants it {desired}")
         self.registry.put_job_entry(changed, stored.version)
 
     def rescale(self, totals: int, relays: int) -> None:
@@ -165,7 +165,7 @@ class World:
             counter=stored.value.counter + 1,
         )  # fmt: skip
         size = f"{self.shape.totals} totals, {self.shape.relays} relays"
-        self.simulation.say(f"the user applies {changed.revision} with {archive}: {size}")
+        self.simulation.note(f"the user applies {changed.revision} with {archive}: {size}")
         self.registry.put_job_entry(changed, stored.version)
 
     def correct(self) -> bool:
@@ -197,7 +197,7 @@ class World:
         stored = self.registry.job_entry(job.JOB)
         assert stored is not None
         above = self.checker.tokens.epoch
-        self.simulation.say(f"the user wants a checkpoint above epoch {above}")
+        self.simulation.note(f"the user wants a checkpoint above epoch {above}")
         changed = replace(stored.value, checkpoint_above=above)
         self.registry.put_job_entry(changed, stored.version)
         return above
@@ -232,7 +232,7 @@ class World:
             return
         partitions = len(self.kafka.topics[topic].logs)
         if partitions < 4:
-            self.simulation.say(f"{topic} gets partition {partitions}")
+            self.simulation.note(f"{topic} gets partition {partitions}")
             self.topics.grow(topic, partitions + 1)
 
     # Bad luck -----------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class World:
     def lose_tails(self) -> None:
         """A power failure of the broker. The job must report what it cannot keep."""
         ends = self.disk.power_failure(self.simulation.random)
-        self.simulation.say(f"THE BROKER LOSES TAILS: {ends}")
+        self.simulation.note(f"THE BROKER LOSES TAILS: {ends}")
         if ends:
             self.gates.hit("tails lost")
             self.tails_lost = True
@@ -265,7 +265,7 @@ class World:
         folder = newest.manifest.rpartition("/")[0]
         parts = [p for p in sorted(self.store.content) if p.startswith(folder + "/")]
         path = self.simulation.random.choice(parts)
-        self.simulation.say(f"DAMAGED {path}")
+        self.simulation.note(f"DAMAGED {path}")
         self.damaged.add(path)
         if self.gates.toss():
             del self.store.content[path]

@@ -22,7 +22,7 @@ from pathlib import Path
 import orjson
 
 from perseid.errors.carried import known_kind, made
-from perseid.errors.texts import cut, said
+from perseid.errors.texts import cut, text_of
 from perseid.state.durability.files import LocalFiles
 from perseid.state.durability.store import Store, open_store
 from perseid.topics import codec
@@ -128,7 +128,7 @@ def _answer(line: bytes) -> bytes:
         done = _made(PartOrder.decode(order.encode()), store)
     except Exception as error:  # whatever it is, the caller waits for the answer
         failure = typed(error, "the part writer")
-        return orjson.dumps([None, [known_kind(failure), cut(said(failure))]]) + b"\n"
+        return orjson.dumps([None, [known_kind(failure), cut(text_of(failure))]]) + b"\n"
     return orjson.dumps([base64.b64encode(codec.encode(done)).decode(), None]) + b"\n"
 
 

@@ -39,7 +39,7 @@ class Query:
     sql: str
     view: str
     columns: pa.Schema | None
-    behind: str | None
+    reads: str | None
     is_source: bool
 
 
@@ -82,9 +82,9 @@ def queries(spec: JobSpec, known: Columns) -> list[Query]:
         for name in ready:
             operator = waiting.pop(name)
             ((view, stream),) = operator.inputs.items()
-            behind = stream if stream in found else None
+            reads = stream if stream in found else None
             found[name] = Query(
-                name, operator.sql or "", view, known.get(stream), behind, stream in spec.sources
+                name, operator.sql or "", view, known.get(stream), reads, stream in spec.sources
             )
 
 
@@ -92,7 +92,7 @@ def questions(queries: Sequence[Query]) -> list[dict[str, Any]]:
     """The queries of a job as JSON."""
     return [
         {
-            "operator": q.operator, "sql": q.sql, "view": q.view, "behind": q.behind,
+            "operator": q.operator, "sql": q.sql, "view": q.view, "behind": q.reads,
             "is_source": q.is_source,
             "columns": None if q.columns is None else text_of(q.columns),
         }

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from perseid.errors import BadInputError, PermanentError
-from perseid.errors.texts import QUOTED_MAX, cut, kind_of, said
+from perseid.errors.texts import QUOTED_MAX, cut, kind_of, text_of
 from perseid.jobs.model.spec import JobSpec
 from perseid.records.redaction import blotted, plain, redacted
 from perseid.worker.dead_letters.places import Places
@@ -260,7 +260,7 @@ class Sieve:
             topic, partition, offset,
             key=encode.keys(row, key[0] if len(key) == 1 else None)[0] if own is None else own,
             value=encode.json_values(_with_json_forms(row))[0],
-            kind=kind_of(cause), reason=said(cause), operator=self.operator,
+            kind=kind_of(cause), reason=text_of(cause), operator=self.operator,
             operator_partition=self.partition, input=poison.input,
             trace="".join(traceback.format_tb(cause.__traceback__)),
         )  # fmt: skip

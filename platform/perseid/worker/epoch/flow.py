@@ -164,8 +164,8 @@ def rows_of(
     for name in out.python:
         given = _declared(context, name, table, metadata)
         results, letters = run_stateless(context, token, name, given, origin, places)
-        for behind in edges.streams(name):
-            yield from rows_of(context, token, behind, results[output_of(behind)], origin)
+        for node in edges.streams(name):
+            yield from rows_of(context, token, node, results[output_of(node)], origin)
         if letters is not None:
             yield from letter_rows(context, letters, origin)
 

@@ -21,15 +21,15 @@ def connect(daemon: socket.socket) -> None:
 
 def hold() -> None:
     """Until as many calls of `release`, the daemon does not end this process as idle."""
-    _say(HOLD)
+    _send(HOLD)
 
 
 def release() -> None:
     """Ends what the matching `hold` began."""
-    _say(RELEASE)
+    _send(RELEASE)
 
 
-def _say(what: bytes) -> None:
+def _send(what: bytes) -> None:
     for daemon in _daemons:
         with suppress(OSError):  # the daemon has ended, and so will this process
             daemon.send(what)

@@ -79,7 +79,7 @@ class PartitionRestore:
         crashpoints.reach("restore.during", self.identity.operator)
         self._discard_stale(order)
         held = self._from_log(order)
-        if held is not None and self._is_of_before(order, held):
+        if held is not None and self._is_older(order, held):
             held = None
         found = self._from_checkpoint(order, held, events) or held
         if found is None:
@@ -120,7 +120,7 @@ class PartitionRestore:
             return None
         return Restored(self.task.gid, last, held_from, "log")
 
-    def _is_of_before(self, order: RestoreOrder, held: Restored) -> bool:
+    def _is_older(self, order: RestoreOrder, held: Restored) -> bool:
         """Whether the log may end with state that this revision's operator has to migrate."""
         return (
             self._migration.is_written

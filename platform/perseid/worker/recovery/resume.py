@@ -96,11 +96,11 @@ def _check_ledgers(
     restored: Mapping[int, Restored], ledgers: Mapping[int, int], complete_epoch: int
 ) -> None:
     committed = max([complete_epoch, *map(_committed, restored.values())])
-    behind = {gid: epoch for gid, epoch in sorted(ledgers.items()) if epoch < committed}
-    if behind:
-        gid, epoch = next(iter(behind.items()))
+    lagged = {gid: epoch for gid, epoch in sorted(ledgers.items()) if epoch < committed}
+    if lagged:
+        gid, epoch = next(iter(lagged.items()))
         raise lost_by_broker(
-            f"{len(behind)} ledger partitions are behind state and checkpoints, first that of task "
+            f"{len(lagged)} ledger partitions are behind state and checkpoints, first that of task "
             f"{gid}: it ends with epoch {epoch}, and epoch {committed} was committed"
         )
 

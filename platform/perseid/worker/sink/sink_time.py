@@ -48,7 +48,7 @@ def after_s(lasting_s: float, took_s: float) -> float:
     return lasting_s if took_s > FIRST_S / 2 else FIRST_S
 
 
-def said(place: str, batches: Sequence[PartitionBatch], lasting_s: float) -> str:
+def message(place: str, batches: Sequence[PartitionBatch], lasting_s: float) -> str:
     """The permanent error of an epoch that the broker cannot accept in the longest time."""
     records = sum(len(batch.values) for batch in batches)
     size = sum(batch.keys.nbytes + batch.values.nbytes for batch in batches)

@@ -337,7 +337,7 @@ class SinkSession:
         lasting_s = self._lasting_s
         longer_s = sink_time.longer_s(lasting_s, self._longest_s())
         if longer_s is None:
-            found = PermanentError(sink_time.said(self._place(call[0]), batches, lasting_s))
+            found = PermanentError(sink_time.message(self._place(call[0]), batches, lasting_s))
             self._refused = call, found
             raise found from error
         self._lasting_s = longer_s

@@ -54,8 +54,8 @@ def _answered(spark: SparkSession, question: dict[str, Any], columns: pa.Schema)
     try:
         found._jdf.queryExecution().executedPlan()
     except Exception as error:  # some errors occur only in planning
-        said = str(error).partition("\n")[0]
-        raise BadInputError(f"SQL of operator {operator}: {said}; correct the query") from None
+        reason = str(error).partition("\n")[0]
+        raise BadInputError(f"SQL of operator {operator}: {reason}; correct the query") from None
     return answer
 
 

@@ -16,7 +16,7 @@ import orjson
 from pyspark import AccumulatorParam
 
 from perseid.errors import RetryableError
-from perseid.errors.texts import said
+from perseid.errors.texts import text_of
 from perseid.worker.dataflow.context import EpochOrder, FragmentContext
 from perseid.worker.dataflow.source import Counts, merge_counts
 from perseid.worker.epoch import flow
@@ -107,7 +107,7 @@ class EpochRunner:
         except Exception as error:
             operators = self.frames.spec.operators
             queries = {name: o.sql for name, o in operators.items() if o.sql is not None}
-            raised = sql_errors.on_data(said(error), queries, epoch, self.context.token)
+            raised = sql_errors.on_data(text_of(error), queries, epoch, self.context.token)
             if raised is None:
                 raise
             raise raised from None  # Spark's message quotes the record

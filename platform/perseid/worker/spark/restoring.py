@@ -63,8 +63,8 @@ def restore_all(
     """Restores until all partitions agree: (completed epoch, source of the restore, events)."""
     started_s = time.monotonic()
     gids = [t.gid for t in runner.context.layout.stateful_tasks]
-    with ThreadPoolExecutor(1, "perseid-ledgers") as beside:
-        ledgers = beside.submit(_ledgers, runner.context, plan)
+    with ThreadPoolExecutor(1, "perseid-ledgers") as pool:
+        ledgers = pool.submit(_ledgers, runner.context, plan)
         found = agree(plan, past, gids, partial(_restore, runner), ledgers.result)
     source = resume.summary(found.restored, time.monotonic() - started_s)
     return found.epoch, source, found.events

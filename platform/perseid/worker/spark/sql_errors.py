@@ -49,9 +49,9 @@ def on_data(text: str, queries: Mapping[str, str], epoch: int, token: str) -> Pe
 
 def of_query(operator: str, text: str) -> BadInputError:
     """The error for a query that Spark cannot parse or resolve; Spark has read no data then."""
-    said = cut(text.strip().partition("\n")[0].rstrip(".; "), QUOTED_MAX)
+    reason = cut(text.strip().partition("\n")[0].rstrip(".; "), QUOTED_MAX)
     return BadInputError(
-        f"SQL of operator {operator}: {said}. Expected a query of the columns of its input; "
+        f"SQL of operator {operator}: {reason}. Expected a query of the columns of its input; "
         "correct it and `perseid jobs apply` the job again"
     )
 

@@ -180,18 +180,18 @@ class Daemon:
         """A process has become idle, has started or ended a background activity, or has ended."""
         worker = next(h for h in self._workers if h.control.fileno() == fd)
         try:
-            said = worker.control.recv(1)
+            byte = worker.control.recv(1)
         except ConnectionResetError:  # it died before it took its task, so another process may
             if worker.task is not None:
                 self._waiting.append((worker.index, worker.task))
                 worker.task = None
-            said = b""
-        if said in (occupied.HOLD, occupied.RELEASE):
-            worker.held += 1 if said == occupied.HOLD else -1
+            byte = b""
+        if byte in (occupied.HOLD, occupied.RELEASE):
+            worker.held += 1 if byte == occupied.HOLD else -1
             if worker.task is None:
                 worker.since_s = time.monotonic()
             return
-        if said != _IDLE:
+        if byte != _IDLE:
             self._forget(worker)
             return
         if worker.task is not None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from perseid.testing.operators import Harness
 
 
-def test_totals_go_on_after_a_crash() -> None:
+def test_totals_continue_after_a_crash() -> None:
     spent = Harness(Path(__file__).parent, "spent")
     assert spent.epoch({"customer": ["ann", "bob", "ann"], "amount": [1, 2, 3]}) == [
         {"customer": "ann", "total": 4},
