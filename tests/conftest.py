@@ -35,9 +35,9 @@ settings.register_profile("perseid", derandomize=True, deadline=None)
 settings.load_profile("perseid")
 
 TESTS = Path(__file__).parent
-# Seconds until a single test counts as hung, unless it says otherwise; RING_BUDGET_S is for what is
-# slow. What computes is niced: beside busy Sparks it gets a tenth of a core, and 6 s became 60. The
-# start of what all share counts for the first: a cluster beside unit tests took 260 s once.
+# Seconds until a single test counts as hung, unless it sets another; RING_BUDGET_S is for what is
+# slow. What computes is niced: with busy Sparks it gets a tenth of a core, and 6 s became 60. The
+# start of what all share counts for the first: a cluster during unit tests took 260 s once.
 TEST_TIMEOUT_S = {"unit": 600, "contract": 300, "simulation": 900, "system": 900, "deployment": 900}
 # Seconds a ring should take on two cores; more is reported in the summary.
 RING_BUDGET_S = {"unit": 60, "contract": 180, "simulation": 240, "system": 600, "deployment": 300}
@@ -75,7 +75,7 @@ def ring_of(path: Path) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Soak tests run only with --soak, and then alone, those of the matrix only with --matrix.
 
-    Of a test that is drawn one variant stays, or as many as the marker says. Every test gets its
+    Of a test that is drawn one variant stays, or as many as it asks for. Every test gets its
     ring's limit.
     """
     soaking = config.getoption("--soak") is not None
@@ -94,7 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _not_drawn(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
-    """All variants of tests that are marked `drawn`, less as many of each as the marker says.
+    """All variants of tests that are marked `drawn`, less as many of each as the marker asks for.
 
     Variants are the parameters of one test, or the tests of one `group`.
     """
@@ -200,7 +200,7 @@ def _session_cluster(
     os.environ[EVENT_LOG] = str(folder / "spark-events")
     os.environ["PIP_FIND_LINKS"], os.environ["PIP_NO_INDEX"] = str(folder / "wheels"), "1"
     os.environ[STOP_CHECKPOINT] = "1"  # a worker that leaves takes one first
-    os.environ[REGISTRIES] = f"tests=http://127.0.0.1:{free_port()}"  # nobody is there, mostly
+    os.environ[REGISTRIES] = f"tests=http://127.0.0.1:{free_port()}"  # no server is there, mostly
     yield cluster
     cluster.down()
     if request.session.testsfailed and cluster.home.logs.is_dir():

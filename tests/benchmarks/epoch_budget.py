@@ -1,7 +1,7 @@
-"""Where the milliseconds of an epoch go: perseid's own words, and Spark's event log beside them.
+"""Where the milliseconds of an epoch go: perseid's own measurements and Spark's event log.
 
 The shipped word count with its words split in Python, one worker, a full topic, on a cluster of its
-own below `--data`. Run it alone; prints medians over the epochs behind the first ten.
+own below `--data`. Run it alone; prints medians over the epochs after the first ten.
 
     python tests/benchmarks/epoch_budget.py --data /dev/shm/budget --lines 6000000
 
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def played(where: Place, lines: int, seconds: float) -> dict[int, EpochDone]:
-    """What the worker told of each epoch."""
+    """What the worker reported of each epoch."""
     names = Names.fresh("budget")
     where.make_topics(names.source, names.sink)
     where.fill(names.source, lines)
@@ -144,7 +144,7 @@ def parts(reported: EpochDone, epoch: Epoch) -> dict[str, float]:
 def show(reported: dict[int, EpochDone], found: dict[int, Epoch]) -> None:
     wide = [n for n in sorted(reported.keys() & found.keys()) if len(found[n].by_stage) > 1][FIRST:]
     if not wide:
-        raise SystemExit("no epoch of two stages behind the first ten: give it more --lines")
+        raise SystemExit("no epoch of two stages after the first ten: give it more --lines")
     rows = [parts(reported[number], found[number]) for number in wide]
     records = statistics.median(reported[number].rows_in for number in wide)
     whole = statistics.median(row["epoch"] for row in rows)

@@ -1,6 +1,6 @@
 """`perseid bench`: perseid and its peers side by side in one run, measured alike at their sinks.
 
-It is a script of its own, beside `benches`, since an installed package measures nothing.
+It is a script of its own, outside `benches`, since an installed package measures nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def bench(
     *,
     peer: Annotated[
         list[str] | None,
-        typer.Option("--peer", help="Run beside it (all that it has), or none; may be repeated."),
+        typer.Option("--peer", help="Run with it (all that it has), or none; may be repeated."),
     ] = None,
     runs: Annotated[
         int | None,
@@ -80,7 +80,7 @@ def bench(
     data: output.Data = None,
     as_json: output.Json = False,
 ) -> None:
-    """Measure perseid beside its peers, on a cluster of its own.
+    """Measure perseid with its peers, on a cluster of its own.
 
     wordcount: lines/s at saturation, latency at 500 lines/s, peak memory. running-sum and map:
     records/s when every record is answered, with state and without. latency: at 500 and 5,000

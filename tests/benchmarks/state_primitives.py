@@ -1,7 +1,7 @@
-"""What rollback, divergence and the primitives beside `Table` cost.
+"""What rollback, divergence and the primitives other than `Table` cost.
 
 Run with `python tests/benchmarks/state_primitives.py`; prints the median and the best of the runs
-in milliseconds. `state_table.py` has the rest of `Table`, and says how keys are chosen.
+in milliseconds. `state_table.py` has the rest of `Table`, and describes how keys are chosen.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a `Table` costs: 250,000 keys in one operator partition, 25,000 of them changed an epoch.
 
 Run with `python tests/benchmarks/state_table.py`; prints the median and the best of the runs in
-milliseconds. Keys of an epoch are chosen anew each time and all over the table, which is the worst
+milliseconds. Keys of an epoch are chosen again each time and all over the table, which is the worst
 case for the caches of the processor.
 """
 

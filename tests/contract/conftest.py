@@ -1,4 +1,4 @@
-"""A real broker for the whole session, and the in-memory one, behind the same handle."""
+"""A real broker for the whole session, and the in-memory one, with the same handle."""
 
 from __future__ import annotations
 

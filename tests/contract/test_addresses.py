@@ -1,6 +1,6 @@
-"""A server comes back under another address of its name: its clients go on by themselves.
+"""A server comes back under another address of its name: its clients continue by themselves.
 
-What is left at the old address ends all connections, as where a container was; or it says nothing
+What is left at the old address ends all connections, as where a container was; or it never answers
 any more, as where a machine was.
 """
 
@@ -38,7 +38,7 @@ from support.zookeeper import ZooKeeperServer
 
 SESSION_S = 10.0
 PATIENCE_S = 60.0
-ATTEMPTED_S = 4.0  # behind the loss of its connection a client is connecting again
+ATTEMPTED_S = 4.0  # after the loss of its connection a client is connecting again
 LEFT: tuple[Left, ...] = ("refused", "silent")
 TOPIC = "lines"
 
@@ -112,7 +112,7 @@ def test_counters_in_redis_continue(names: Names, left: Left, tmp_path: Path) ->
 def published(counters: RedisCounters, key: CounterKey, divergence: Divergence) -> bool:
     try:
         return counters.publish(key, divergence)
-    except RetryableError:  # as a worker hears it, which goes on
+    except RetryableError:  # as a worker gets it, which continues
         return False
 
 

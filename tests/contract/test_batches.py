@@ -7,7 +7,7 @@ from typing import Any
 
 from perseid.worker.dataflow.edges import CHUNK_BYTES
 
-# A task sends 59 MB to another one, as stages do, again and again. Told of each run: the largest
+# A task sends 59 MB to another one, as stages do, again and again. Printed of each run: the largest
 # batch that came, whether all rows did, and the pages that Spark's JVM took from the kernel.
 SCRIPT = """
 import json

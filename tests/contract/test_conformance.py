@@ -40,7 +40,7 @@ MODELS = [
 PLANTED = {
     "ModelKafka.fail", "ModelKafka.before", "ModelKafka.forget_hooks",
     "FakeCoordination.expire",  # suspend, the server's clock and resume in one call
-    "ModelDisk.power_failure",  # draws where to cut; the scripts say where
+    "ModelDisk.power_failure",  # draws where to cut; the scripts name the place
 }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Kafka and ZooKeeper with three members, of which one or two are killed.
 
-Epochs are committed and judged record by record: with one broker away they go on, with two nothing
+Epochs are committed and judged record by record: with one broker away it works, with two nothing
 is acknowledged, and afterwards nothing is missing and nothing is there twice.
 """
 

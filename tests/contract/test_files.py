@@ -187,7 +187,7 @@ import resource, signal, sys
 from perseid.errors import RetryableError
 from perseid.state.durability.files import LocalFiles
 
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that the kernel writes a part, and then says so
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that the kernel writes a part, and then fails
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 chunks = [b"x" * 60_000] * 3  # the second is written in part
 try:

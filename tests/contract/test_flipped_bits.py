@@ -23,7 +23,7 @@ def broker(tmp_path: Path) -> Iterator[KafkaServer]:
 
 
 def written(kafka: Kafka) -> str:
-    """A topic with good records and behind them, in a batch of its own, the one to be hit."""
+    """A topic with good records and after them, in a batch of its own, the one to be hit."""
     topic = kafka.topic(1)
     producer = clients.bulk(kafka.bootstrap)
     for number in range(GOOD):
@@ -72,4 +72,4 @@ def test_a_broker_that_finds_the_damage_has_a_shorter_log_which_is_reported(
     flip(broker, topic)
     broker.start()
     with pytest.raises(RetryableError, match=f"nothing at offset {GOOD}"):
-        read(kafka, topic)  # the coordinator, who knows the log's end, says that it was cut
+        read(kafka, topic)  # the coordinator, who knows the log's end, reports that it was cut

@@ -1,4 +1,4 @@
-"""A hostile config repository on a real git server: what is taken of it, and what is said."""
+"""A hostile config repository on a real git server: what is taken of it, and what is reported."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Team:
         self.settings, self.remote = config, Remote(config, self.remote.copy)
 
     def faults(self, entries: Entries) -> dict[str, str]:
-        """What is wrong with each folder when these stand beside `good`, which always is good."""
+        """What is wrong with each folder of these with `good`, which is always good."""
         commit = self.origin.commit(self.good | entries)
         assert self.remote.look("").commit == commit
         found = {one.folder: one for one in self.remote.found(commit)}

@@ -1,4 +1,4 @@
-"""Claimed ledgers: a task of an owner before commits nothing any more, wherever it stood still."""
+"""Claimed ledgers: a task of an earlier owner commits nothing any more, wherever it was paused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plan(job: str) -> Plan:
 
 
 class Held:
-    """Transactions of a task that stands still once, in front of a step, until `meanwhile` ends."""
+    """Transactions of a task that pauses once, in front of a step, until `meanwhile` ends."""
 
     def __init__(self, kafka: Kafka, step: str, meanwhile: Callable[[], None]) -> None:
         self._kafka, self._step, self._meanwhile = kafka, step, meanwhile
@@ -105,8 +105,8 @@ def test_a_task_that_was_paused_is_fenced(kafka: Kafka, step: str) -> None:
     found = last(kafka, job)
     assert found is not None
     assert (found.epoch, found.token_offset, found.generation) == (11, 100, CLAIMED)
-    session(kafka, job).commit(12, 105, CLAIMED, [SinkBatch(topic, [b"k"], [b"anew"])])
-    assert kafka.values(topic) == [b"first", b"anew"]
+    session(kafka, job).commit(12, 105, CLAIMED, [SinkBatch(topic, [b"k"], [b"second"])])
+    assert kafka.values(topic) == [b"first", b"second"]
 
 
 def test_what_was_committed_before_stays_and_is_reported(kafka: Kafka) -> None:

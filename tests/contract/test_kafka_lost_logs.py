@@ -26,7 +26,7 @@ def make_again(kafka: Kafka, topic: str) -> None:
 
 
 def append(kafka: Kafka, job: str, record: FragmentState) -> None:
-    """Until a producer is taken: one of before may be refused once."""
+    """Until a producer is taken: an earlier one may be refused once."""
 
     def appended() -> bool:
         try:
@@ -54,11 +54,11 @@ def test_a_leader_notices_a_progress_topic_that_was_made_again(kafka: Kafka, rec
         watcher.turn()
         return sum(isinstance(event, kind) for event in seen) == count
 
-    until(lambda: has(ProgressSeen, 3), PATIENCE_S, "what was told before is seen")
+    until(lambda: has(ProgressSeen, 3), PATIENCE_S, "the earlier report is seen")
     make_again(kafka, names.progress(job))
     for _ in range(records):
         append(kafka, job, FAILED)
-    until(lambda: has(ProgressLost, 1), PATIENCE_S, "the watcher says that it lost something")
+    until(lambda: has(ProgressLost, 1), PATIENCE_S, "the watcher reports that it lost something")
     assert watcher.stopped
 
 
@@ -69,7 +69,7 @@ def test_a_workers_last_word_is_reported_again_in_a_topic_that_was_made_again(ka
     word.append(RUNNING)
     assert not word.look(FAILED)
     make_again(kafka, names.progress(job))
-    until(lambda: word.look(FAILED), PATIENCE_S, "it is told again")
+    until(lambda: word.look(FAILED), PATIENCE_S, "it is reported again")
     assert not word.look(FAILED)
     assert len(kafka.values(names.progress(job))) == 1
 

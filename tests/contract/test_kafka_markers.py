@@ -1,4 +1,4 @@
-"""A commit that a broker has acknowledged stays, also when nobody led a partition just then.
+"""A commit that a broker has acknowledged stays, also when a partition had no leader just then.
 
 Kafka 4.3.0 to 4.4.0 count such a partition as deleted and complete the transaction without a marker
 in it (KAFKA-20734): its records are undecided again, and whatever ends the producer's next
@@ -62,7 +62,7 @@ def test_an_acknowledged_commit_outlives_a_partition_without_leader(tmp_path: Pa
 
             def lose_leader() -> None:
                 second.kill()
-                until(lambda: leader() == -1, 30, "nobody to lead the partition")
+                until(lambda: leader() == -1, 30, "the partition to have no leader")
 
             until(lambda: leader() == 2, 30, "the second broker to lead the partition")
             commit(first, TOPIC, lose_leader)

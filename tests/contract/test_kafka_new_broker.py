@@ -1,6 +1,6 @@
-"""Groups of a broker that nobody has asked anything yet, and of one that stands still.
+"""Groups of a broker before its first request, and of one that is stopped.
 
-The client's process died of the second, and stood still behind the first (`group_deletion`).
+The client's process died of the second, and hung after the first (`group_deletion`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ def test_groups_are_deleted_before_any_group_was_there(tmp_path: Path) -> None:
     with KafkaServer(tmp_path) as server:
         topics = TopicAdmin(server.bootstrap, timeout_s=60.0)  # a busy machine: 50 partitions
         assert "__consumer_offsets" not in topics.client.list_topics(timeout=10).topics
-        topics.delete_group("nobody")  # makes that topic, and waits until a group has a coordinator
+        topics.delete_group(
+            "unknown"
+        )  # makes that topic, and waits until a group has a coordinator
         assert "__consumer_offsets" in topics.client.list_topics(timeout=10).topics
         server.pause()
-        with pytest.raises(RetryableError, match=r"deleting consumer group nobody: .*_TIMED_OUT"):
-            group_deletion.delete(server.bootstrap, "nobody", 1.0)
+        with pytest.raises(RetryableError, match=r"deleting consumer group unknown: .*_TIMED_OUT"):
+            group_deletion.delete(server.bootstrap, "unknown", 1.0)
         timer = threading.Timer(PAUSE_S, server.resume)
         timer.start()
-        topics.delete_group("nobody")
+        topics.delete_group("unknown")
         timer.join()

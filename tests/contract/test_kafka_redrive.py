@@ -24,11 +24,11 @@ BATCH = 3
 
 
 class KilledError(BaseException):
-    """The process is gone: nothing that stands behind this in the code happens."""
+    """The process is gone: no later line of the code runs."""
 
 
 class Killing:
-    """Gives out transactions of which the `at`-th dies before or behind its commit."""
+    """Gives out transactions of which the `at`-th dies before or after its commit."""
 
     def __init__(self, real: Transactions, at: int, *, committed: bool) -> None:
         self._real, self._at, self._committed = real, at, committed

@@ -1,4 +1,4 @@
-"""The sink protocol: an epoch's outputs are there once, whoever tried to write them."""
+"""The sink protocol: an epoch's outputs are there once, through any number of attempts."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_gap_stops_and_writes_nothing(kafka: Kafka) -> None:
 
 
 def test_an_epoch_without_records_is_in_the_ledger_too(kafka: Kafka) -> None:
-    """As most epochs of dead letters are: who goes on behind one must know that it is over."""
+    """As most epochs of dead letters are: who resumes after one must know that it is over."""
     topic, who = kafka.topic(), identity(kafka)
     sink = session(kafka, who)
     assert not sink.commit(11, 100, 1, []).skipped

@@ -1,4 +1,4 @@
-"""The ledger behind transactions that were committed, aborted and left open."""
+"""The ledger after transactions that were committed, aborted and left open."""
 
 from __future__ import annotations
 

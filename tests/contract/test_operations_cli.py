@@ -83,7 +83,7 @@ _numbers = itertools.count(1)
 
 @dataclass
 class Job:
-    """One applied job that nobody runs."""
+    """One applied job that no worker runs."""
 
     name: str
     folder: Path
@@ -331,7 +331,7 @@ def test_a_doctor_finds_what_is_missing(
     assert code == 1
     assert found["workers"] == ["problem"]  # the job wants to run, and none is there
     assert found["coordinators"] == ["warning"]  # one leads, no standby
-    assert found[f"job {job.name}: topics"] == ["problem"] * 2  # nobody made tokens and progress
+    assert found[f"job {job.name}: topics"] == ["problem"] * 2  # no leader made tokens and progress
     assert {"ok"} == {
         *found["kafka"], *found["redis"], *found["zookeeper"], *found["java"],
         *found["clock of redis"], *found["clock of zookeeper"], *found["transactions"],

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 # A task's Python process hangs; the query is stopped. Processor time of the threads of Spark's
-# tasks from then on until the process is gone, which Spark kills behind its own waits.
+# tasks from then on until the process is gone, which Spark kills after its own waits.
 SCRIPT = """
 import json, os, time
 from pathlib import Path

@@ -240,7 +240,7 @@ def test_the_leaders_writes_are_read_back_by_all(service: Service) -> None:
     assert reader.pointers("wordcount") == pointers
     assert reader.status("wordcount") == status
     assert reader.failures("wordcount") == JobFailures("u1", 3, 5)
-    # another process removed the nodes behind the writer's back: they are made again
+    # another process removed the nodes without the writer: they are made again
     become_leader(registry).remove_job("wordcount")
     assert (reader.jobs(), reader.plan("wordcount")) == ({}, None)
     assert reader.generation("wordcount") == 3

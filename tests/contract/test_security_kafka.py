@@ -215,7 +215,7 @@ def test_who_is_not_let_in_or_not_trusted_is_reported_why(
     own = ours.access.model_dump()
     access = {
         "wrong password": {**own, "password_file": str(tmp_path / "password")},
-        "wrong user": {**own, "user": "nobody"},
+        "wrong user": {**own, "user": "unknown"},
         "other authority": {**own, "ca": str(server.authority.ca.parent / "broker.pem")},
     }.get(change, own)
     where = server.bootstrap.replace("localhost", "127.0.0.1")  # no name in the certificate

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 # Counts the files of a plan of two shuffles, one of them below a persisted frame: after each run
-# of a clone, and after what was deleted; then those of a run that was given up.
+# of a clone, and after what was deleted; then those of a run that was aborted.
 SCRIPT = """
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ shuffles.delete(spark, second, every)
 down_to(0)
 inner.unpersist(True)
 
-# Given up in its second stage, as a query's epoch is: its own tasks may still be ending.
+# Aborted in its second stage, as a query's epoch is: its own tasks may still be ending.
 slept = "reflect('java.lang.Thread', 'sleep', 60000L)"
 slow = numbers.repartition(2, numbers.id).selectExpr(slept)._jdf.queryExecution().executedPlan()
 

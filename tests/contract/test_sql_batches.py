@@ -249,7 +249,7 @@ def test_generated_queries_give_what_spark_gives_in_batch(
         if ours != theirs
     ]
     assert different == []
-    assert sum(len(rows) > 1 for rows in found["ours"]) > count / 2  # behind the types
+    assert sum(len(rows) > 1 for rows in found["ours"]) > count / 2  # after the types
 
 
 ANYWHERE = [

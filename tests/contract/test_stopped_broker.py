@@ -1,4 +1,4 @@
-"""A broker that stops (SIGSTOP) while an epoch is committed, and goes on later."""
+"""A broker that stops (SIGSTOP) while an epoch is committed, and resumes later."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Deployment:
         self.last = number + 1, offset
 
     def watch(self, epoch: int) -> None:
-        """What it does while it cannot know whether the other one goes on."""
+        """What it does while it cannot know whether the other one continues."""
         with pytest.raises(RetryableError, match="may be in use") as unknown:
             self.loader(epoch).load(self.entry)
         assert "if no other token comes in 60 s it begins" in str(unknown.value)
@@ -102,7 +102,7 @@ def job(kafka: Kafka) -> str:
 def test_the_second_one_does_not_begin_while_the_first_one_runs(
     kafka: Kafka, job: str, tmp_path: Path, ahead_ms: int
 ) -> None:
-    """Whatever their clocks say, and the broker's."""
+    """Whatever their clocks show, and the broker's."""
     ours, theirs = (Deployment(kafka, job, own, tmp_path) for own in ("uuid-a", "uuid-b"))
     theirs.clock.ahead_ms = ahead_ms
     ours.begin(epoch=9)
@@ -160,7 +160,7 @@ def test_the_first_one_finds_that_its_log_was_taken_over(
     ours.begin(epoch=1)
     theirs.watch(epoch=2)
     theirs.clock.later_s = foreign.ALIVE_S + 1
-    theirs.begin(epoch=2)  # behind a pause of ours, in which nothing was issued
+    theirs.begin(epoch=2)  # after a pause of ours, in which nothing was issued
     place = (names.tokens(job), 0)
     end = kafka.topics.ends([place])[place]
     for epoch in (1, 3):

@@ -124,7 +124,7 @@ def test_a_commit_whose_markers_are_not_written_yet_is_waited_for(
     ends_seen: list[int | None] = []
 
     class Late(Consumer):
-        """The markers come when the reader has been told an end for the first time."""
+        """The markers come when the reader has got an end for the first time."""
 
         def consume(self, *args: Any, **kwargs: Any) -> list[Message]:
             batch: list[Message] = super().consume(*args, **kwargs)
@@ -136,7 +136,7 @@ def test_a_commit_whose_markers_are_not_written_yet_is_waited_for(
 
     monkeypatch.setattr(read, "Consumer", Late)
     assert [record.value for record in read_topic(kafka, sink)] == [b"0", b"1", b"2"]
-    assert ends_seen == [1, 4, 0]  # held up, behind the markers, and the empty other partition
+    assert ends_seen == [1, 4, 0]  # held up, after the markers, and the empty other partition
 
 
 def test_a_missing_topic_is_an_error_and_no_verdict(

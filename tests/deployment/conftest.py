@@ -35,7 +35,7 @@ class Deployed:
 
     @contextmanager
     def fed(self, records: int, rate: float) -> Iterator[None]:
-        """Lines are sent meanwhile; all of them are behind it."""
+        """Lines are sent meanwhile; all of them are after it."""
         self._seed += 1
         feeding = subprocess.Popen([
             sys.executable, "-m", "perseid.testing.generator", "--kafka", self.stack.kafka,

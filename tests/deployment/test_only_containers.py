@@ -72,7 +72,7 @@ def test_the_same_job_continues_on_a_spark_cluster(deployed: Any, containers: Co
     containers.up("spark-master", "spark-executor", healthy=False)
     containers.change(PERSEID_MASTER="spark://spark-master:7077")
     containers.up(*WORKERS)
-    with deployed.fed(RECORDS // 4, RECORDS / 4 / 30):  # epochs go on behind the restore
+    with deployed.fed(RECORDS // 4, RECORDS / 4 / 30):  # epochs continue after the restore
         deployed.at_work()
     deployed.judge()
     masters = {w["id"]: w for w in containers.do("status")["workers"]}

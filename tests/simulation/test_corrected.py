@@ -11,7 +11,7 @@ from perseid.testing.simulation.scripts import Corrected
 
 SHAPE = Corrected.SHAPE
 TAKEN_BACK, ENDED = "tokens taken back", "epoch ended by another revision"
-WENT_ON = "only settings differ"
+CONTINUED = "only settings differ"
 BETWEEN = ["limit", "after"]  # two epochs
 WHERE = ["source", "totals-0", "totals-2", "relay-1"]
 STILL: dict[str, Any] = {"switch": 0.3, "twin_task": 0.05, "pause_worker": 0.02}
@@ -45,7 +45,7 @@ def test_what_stops_between_two_epochs_is_corrected_at_once(where: str) -> None:
     outcome = run(2, SHAPE, Corrected(where=where))
     assert not outcome.error, outcome.explain()
     assert outcome.struck["failed, to be corrected"] >= len(Corrected.TIMES_S), outcome.explain()
-    assert outcome.struck[WENT_ON], outcome.explain()
+    assert outcome.struck[CONTINUED], outcome.explain()
 
 
 @pytest.mark.parametrize(("where", "faults"), [
@@ -57,5 +57,5 @@ def test_under_faults_nothing_is_lost_or_doubled(where: str, faults: dict[str, A
     for seed in range(12):
         outcome = run(seed, SHAPE, Corrected(**faults, where=where))
         assert not outcome.error, outcome.explain()
-        seen += sum(outcome.struck[what] for what in (TAKEN_BACK, ENDED, WENT_ON))
+        seen += sum(outcome.struck[what] for what in (TAKEN_BACK, ENDED, CONTINUED))
     assert seen > 12

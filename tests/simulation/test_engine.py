@@ -1,4 +1,4 @@
-"""The simulator itself: it is deterministic, takes turns as told, and its faults strike."""
+"""The simulator itself: it is deterministic, takes turns as scheduled, and its faults strike."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_same_seed_gives_the_same_history(seed: int) -> None:
 
 
 def test_processes_with_other_hashes_of_text_give_the_same_histories() -> None:
-    """So nothing goes by the order of a set. A hash is of all events, not only of what is told."""
+    """So nothing goes by the order of a set. A hash is of all events, not only of reports."""
     code = (
         "from perseid.testing.simulation import approximate, scenario\n"
         "for seed in range(30): print(seed, scenario.run(seed).trace_hash)\n"

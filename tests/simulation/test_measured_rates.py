@@ -1,4 +1,4 @@
-"""What a job's own topics say of its rates: the input, though a worker died in the middle."""
+"""What a job's own topics show of its rates: the input, though a worker died in the middle."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class OwnerDies:
 
 @pytest.mark.parametrize("kill_s", [0.0, 6.1, 6.3, 6.5])
 def test_rates_are_those_of_the_input(kill_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 6.3 s the owner dies between the commit of an epoch and telling of it."""
+    """At 6.3 s the owner dies between the commit of an epoch and its report."""
     monkeypatch.setattr(trimming, "ask", lambda job, _: (job, []))  # all tokens are read below
     spec, script = SHAPE.spec, OwnerDies(kill_s)
     outcome = run(3, SHAPE, script)

@@ -1,8 +1,8 @@
-"""Planted defects: each is found by the simulation, with the seed that is written beside it.
+"""Planted defects: each is found by the simulation, with the seed that is written after it.
 
 When the engine or the code changes so that histories are others, a seed may find its defect no
 longer. `./perseid test --ring simulation --matrix -k within_2000` looks for the first ones that do,
-in some minutes on all cores, and prints FOUND_BY anew.
+in some minutes on all cores, and prints FOUND_BY again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FOUND_BY = {
     "the_main_output_is_fed_back": 15,
     "tokens_of_later_plans_run": 3,
     "batch_numbers_identify_epochs": 0,
-    "batch_numbers_go_on": 0,
+    "batch_numbers_continue": 0,
     "wall_clocks_are_believed": 6,
     "time_waits_for_the_clock": 11,
     "new_leaders_believe_their_own_clock": 61,

@@ -135,7 +135,7 @@ def letters_are_committed_first() -> AbstractContextManager[Any]:
 
 
 def letters_are_committed_last() -> AbstractContextManager[Any]:
-    """Dead letters go out in a transaction of their own, behind that of output and ledger."""
+    """Dead letters go out in a transaction of their own, after that of output and ledger."""
     write: Any = SinkSession._write
 
     def mutant(self: SinkSession, transaction: Any, *rest: Any) -> Any:
@@ -207,7 +207,7 @@ def committed(kafka: ModelKafka, topic: str) -> int:
 
 
 def dying(kafka: ModelKafka, last: int) -> Callable[..., Any]:
-    """`kafka.does` that ends the process before each call (odd numbers), or behind it."""
+    """`kafka.does` that ends the process before each call (odd numbers), or after it."""
     does, calls = kafka.does, 0
 
     def counted(operation: str, effect: Callable[[], Any]) -> Any:

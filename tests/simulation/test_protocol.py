@@ -11,7 +11,7 @@ SEEDS = 1000
 FIRST = 2000
 FAILED_SHOWN = 3
 REPORTED_EVERY = 5000  # seeds
-# Each of these seeds failed once: with the code of before, and with the engine of then.
+# Each of these seeds failed once: with the code of then, and with the engine of then.
 REGRESSIONS = (
     6, 8, 22, 27, 29, 30, 57, 2129, 2201, 2332, 2385, 1334, 466, 1079, 1199, 1779, 1899, 3016,
     8419, 8929, 15254, 30769, 50890, 57413, 58753, 79864, 21609, 23268, 24656, 22747, 28412, 16107,
@@ -43,7 +43,7 @@ def test_seeds_that_found_defects_hold(seed: int) -> None:
     assert not outcome.error, outcome.explain()
 
 
-# Of brokers that lose what they had acknowledged; each stood still once, or went on in silence.
+# Of brokers that lose what they had acknowledged; each hung once, or continued in silence.
 TAILS = (
     2022, 2081, 2112, 2122, 2140, 2167, 2170, 3354, 3430, 3714, 4384, 4792, 4912, 10198,
 )  # fmt: skip

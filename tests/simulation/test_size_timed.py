@@ -1,7 +1,7 @@
 """Checkpoints at moments of small state: all holds as with fixed ones, and the moments are small.
 
 Its seeds are no others' histories: no drawn shape is timed by size. A window of 7 s has some ten
-epochs, so that a token can come soon behind its end.
+epochs, so that a token can come soon after its end.
 """
 
 from __future__ import annotations

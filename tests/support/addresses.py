@@ -1,6 +1,6 @@
 """Servers that come back under another address of the same name.
 
-The clients look the names up as they always do, and get what a test says. `Names` is for clients in
+The clients look the names up as they always do, and get what a test sets. `Names` is for clients in
 this process: Python's own look-ups, which are kazoo's and redis-py's, and those of the librdkafka
 clients that `perseid.topics.librdkafka` makes. `HostsFile` is for processes, with all that they do;
 it needs root. All of 127/8 is this machine's.
@@ -117,7 +117,7 @@ class Movable:
         return self._proxies[0]
 
     def move(self, left: Left) -> None:
-        """Behind it the old address ends connections, or takes them and says nothing."""
+        """After it the old address ends connections, or takes them and never answers."""
         self._proxies.append(Proxy(self._target, (SECOND, self.port)).__enter__())
         self._names[self._name] = SECOND
         if left == "refused":
@@ -149,7 +149,7 @@ class Gone:
 
 
 class NamedKafka(KafkaServer):
-    """A broker that says where else it is: `advertised`. What is there leads to its port `named`.
+    """Advertises another place: `advertised`. What is there leads to its port `named`.
 
     At its own port it does not move.
     """
@@ -169,7 +169,7 @@ class NamedKafka(KafkaServer):
         )
 
     def restart_at(self, advertised: str) -> None:
-        """It is killed, and says another place when it is back."""
+        """It is killed, and advertises another place when it is back."""
         self.kill()
         file = self.folder / "server.properties"
         before, after = f"NAMED://{self.advertised}\n", f"NAMED://{advertised}\n"

@@ -1,4 +1,4 @@
-"""All points at which kill tests kill, in one list: the possible victims and their scope.
+"""All points at which kill tests kill, in one list: the possible targets and their scope.
 
 `of` is the scope of a point: an operator partition with state, the writer of an operator's output,
 or the whole job, if the process works for all operators. Points of a `takeover` are reached only
@@ -19,7 +19,7 @@ Of = Literal["state", "writer", "job"]
 
 @dataclass(frozen=True, slots=True)
 class KillPoint:
-    """`victims`: what may be killed there, the process itself or its driver with it."""
+    """`targets`: what may be killed there, the process itself or its driver with it."""
 
     name: str
     of: Of
@@ -35,7 +35,7 @@ POINTS = (
     KillPoint("sink.before-commit", "writer"),
     KillPoint("sink.after-commit", "writer"),
     KillPoint("checkpoint.during-upload", "state"),
-    KillPoint("epoch.before-told", "job", ("driver",)),
+    KillPoint("epoch.before-report", "job", ("driver",)),
     KillPoint("coordinator.append-token", "job", ("self",)),
     KillPoint("coordinator.write-manifest", "job", ("self",)),
     KillPoint("coordinator.put-pointers", "job", ("self",)),
@@ -67,7 +67,7 @@ class Kill:
 
 
 def kills(*, takeover: bool) -> list[tuple[str, KillTarget]]:
-    """Every point with each of its victims, for a job whose operators are not distinguished."""
+    """Every point with each of its targets, for a job whose operators are not distinguished."""
     return [(p.name, v) for p in POINTS if p.takeover == takeover for v in p.targets]
 
 
@@ -79,7 +79,7 @@ def fits(point: KillPoint, operator: str, stateless: Collection[str]) -> bool:
 def matrix(
     point: KillPoint, target: KillTarget, operators: Collection[str], stateless: Collection[str]
 ) -> list[Kill]:
-    """Returns the deaths of all victims that can be identified at the point."""
+    """Returns the deaths of all targets that can be identified at the point."""
     if point.of == "job":
         return [Kill(point, target)]
     return [Kill(point, target, name) for name in operators if fits(point, name, stateless)]

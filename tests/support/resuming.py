@@ -17,7 +17,7 @@ _COMMIT = "commit "
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("perseid").addoption(
-        "--resume", default=None, metavar="FILE", help="leave out what FILE says has passed"
+        "--resume", default=None, metavar="FILE", help="leave out what has passed according to FILE"
     )
 
 

@@ -1,4 +1,4 @@
-"""The controls of a secure deployment, and the tests that cover them (reliability.md, section 5).
+"""The controls of a secure deployment, and the tests that cover them (compose/SECURITY.md).
 
 `@pytest.mark.security("5.3")` names the controls of a test. tests/conftest.py passes the results to
 a `Matrix`; a unit test fails when a control has no test.

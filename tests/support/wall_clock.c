@@ -1,4 +1,4 @@
-/* Beside libfaketime, which does not know C11's wait: the Kafka client waits by it, until a moment
+/* Added to libfaketime, which does not know C11's wait: the Kafka client waits by it, until a moment
  * of the wall clock. Without this a client whose clock is set a month ahead waits for a month.
  *
  * As in the kernel a wait ends when the wall clock reaches its moment, and lasts longer when the

@@ -1,4 +1,4 @@
-"""Kafka and ZooKeeper come back under other addresses of their names, and a job goes on.
+"""Kafka and ZooKeeper come back under other addresses of their names, and a job resumes.
 
 Coordinator and worker run with an /etc/hosts of their own, so every client that they have looks the
 names up as it does at any user's. Mounting that needs root.

@@ -38,11 +38,11 @@ sinks:
   spent: {input: spent, topic: bisecting-spent, format: json, key: user}
   all: {input: orders, topic: bisecting-all, format: json, order: free}
 """
-BESIDE_SQL = """
-name: beside
+MIXED_SQL = """
+name: mixed
 parallelism: 2
 sources:
-  orders: {topic: beside-orders, format: json, columns: {user: string, amount: int64, id: int64}}
+  orders: {topic: mixed-orders, format: json, columns: {user: string, amount: int64, id: int64}}
 operators:
   spent: {input: orders, key: user, use: "library:Sum", with: {column: amount},
           errors: {operator: bisect}}
@@ -50,8 +50,8 @@ operators:
   seen: {input: named, key: user, use: "library:Sum", with: {column: sum},
          errors: {operator: bisect}}
 sinks:
-  spent: {input: spent, topic: beside-spent, format: json, key: user}
-  seen: {input: seen, topic: beside-seen, format: json, key: user}
+  spent: {input: spent, topic: mixed-spent, format: json, key: user}
+  seen: {input: seen, topic: mixed-seen, format: json, key: user}
 """
 SPENT = """
 from perseid.jobs import Operator, Table, pa
@@ -132,7 +132,7 @@ def last(running: RunningCluster, topic: str) -> dict[str, int]:
 def test_whatever_one_record_does_is_a_letter_of_its_own_and_the_rest_counts(
     running: RunningCluster, tmp_path: Path
 ) -> None:
-    """Undecodable, out of the calendar, out of range, without a key: beside each other."""
+    """Undecodable, out of the calendar, out of range, without a key: in one batch."""
     running.topic("tolerant-orders", 2)
     (tmp_path / "job.yaml").write_text(TOLERANT)
     running.do("jobs", "apply", str(tmp_path))
@@ -193,16 +193,16 @@ def test_what_an_operator_that_bisects_cannot_take_is_a_letter_with_its_place(
 def test_a_source_that_sql_reads_too_has_letters_of_its_own_and_sql_of_its_rows(
     running: RunningCluster, tmp_path: Path
 ) -> None:
-    running.topic("beside-orders", 2)
-    (tmp_path / "job.yaml").write_text(BESIDE_SQL)
+    running.topic("mixed-orders", 2)
+    (tmp_path / "job.yaml").write_text(MIXED_SQL)
     running.do("jobs", "apply", str(tmp_path))
     made = orders(100, 0)
-    running.produce("beside-orders", [json.dumps(row).encode() for row in made])
-    running.wait_caught_up("beside")
-    assert last(running, "beside-spent") == totals(made)
-    assert last(running, "beside-seen") == totals([row | {"amount": row["id"]} for row in made])
+    running.produce("mixed-orders", [json.dumps(row).encode() for row in made])
+    running.wait_caught_up("mixed")
+    assert last(running, "mixed-spent") == totals(made)
+    assert last(running, "mixed-seen") == totals([row | {"amount": row["id"]} for row in made])
     without = sorted(row["id"] for row in made if row["user"] is None)
-    rows = running.rows("perseid.beside.dlq")
+    rows = running.rows("perseid.mixed.dlq")
     assert sorted(row["id"] for row in rows if "id" in row) == without, "of the source's records"
     assert sorted(row["sum"] for row in rows if "sum" in row) == without, "of the rows of SQL"
-    running.do("jobs", "remove", "beside", "--purge")
+    running.do("jobs", "remove", "mixed", "--purge")

@@ -155,7 +155,7 @@ def test_an_operator_that_never_returns_fails_its_job_until_it_is_changed(
 def test_processes_that_die_in_an_epoch_give_it_to_the_corrected_revision(
     running: RunningCluster, tmp_path: Path
 ) -> None:
-    """Native code that crashes is no error that would end the job: it is tried for ever."""
+    """Native code that crashes is no error that would end the job: it is retried without end."""
     stuck = Stuck(running, tmp_path, "dying", "crash", "os.kill(os.getpid(), signal.SIGSEGV)")
     tried = running.wait_job("dying", lambda j: j["failures"] > 0, "its process has died")
     assert tried["state"] != "failed"

@@ -55,7 +55,7 @@ def test_a_job_that_fails_again_and_again_is_reported_and_its_correction_runs(
     running.topic("prices-lines")
     running.do("jobs", "apply", written(tmp_path / "away", "prices", AWAY))
     running.produce("prices-lines", [b"a", b"b"])
-    shown = running.wait_job("prices", lambda j: j["failing"] is not None, "told as failing")
+    shown = running.wait_job("prices", lambda j: j["failing"] is not None, "shown as failing")
     failing = shown["failing"]
     assert failing["failures"] >= FAILING_MIN
     assert "the service of prices does not answer" in failing["text"]

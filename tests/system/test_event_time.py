@@ -1,6 +1,6 @@
 """Event time on a whole cluster: late rows by policy, and a worker killed in between.
 
-The token log says which watermark each epoch had, so what must have been late is computed here from
+The token log has which watermark each epoch had, so what must have been late is computed here from
 the tokens and the source topic alone.
 """
 
@@ -46,7 +46,7 @@ PARTITIONS = 2
 
 
 def expected(running: RunningCluster, job: str, late: str) -> tuple[Counter[Any], list[bytes]]:
-    """(key, i, watermark) of every row that goes on, and the values that are late."""
+    """(key, i, watermark) of every row that is kept, and the values that are late."""
     records = {(r.partition, r.offset): r.value or b"" for r in
                read_topic(running.kafka, f"{job}-in")}  # fmt: skip
     rows: Counter[Any] = Counter()
@@ -65,7 +65,7 @@ def expected(running: RunningCluster, job: str, late: str) -> tuple[Counter[Any]
 
 
 def feed(running: RunningCluster, topic: str, number: int, chance: random.Random) -> None:
-    """Ten seconds of event time; a fifth of the rows is up to a minute behind."""
+    """Ten seconds of event time; a fifth of the rows is up to a minute late."""
     rows = []
     for i in range(200):
         ms = 1_000_000 + 10_000 * number + 50 * i - chance.choice([0, 0, 0, 0, 60_000])
@@ -101,7 +101,7 @@ def test_late_rows_are_those_of_the_tokens(
     known = [m for m in marks if m is not None]
     assert known == sorted(known) and known == marks[len(marks) - len(known) :]
 
-    # Each partition's largest event time is told, also of the epoch that a killed worker ended.
+    # Each partition's largest event time is reported, also of the epoch that a killed worker ended.
     largest = [max(ms) for ms in _times(running, f"{job}-in")]
     least = min(largest) - 1000  # more once a partition has been quiet for half a minute
     running.wait_job(job, lambda j: (j["watermark_ms"] or 0) >= least, f"at watermark {least}")

@@ -99,7 +99,7 @@ def test_incidents_are_reported_with_the_speeds_of_their_road(
     last: dict[str, Any] = {
         "segment": "z",
         "ms": end_ms + 100_000,
-    }  # moves the watermark behind all windows
+    }  # moves the watermark past all windows
     running.produce(
         "traffic-incidents",
         [json.dumps(row).encode() for row in [*incidents, {**last, "incident": "last"}]],
@@ -114,7 +114,7 @@ def test_incidents_are_reported_with_the_speeds_of_their_road(
         lambda j: (
             (j["watermark_ms"] or 0) >= last["ms"] - 5000 and j["committed_epoch"] == j["epoch"]
         ),
-        "behind all windows",
+        "past all windows",
     )
     assert view["late_records"] == 0
     expected = []

@@ -19,7 +19,7 @@ from perseid.topics.admin import TopicAdmin
 from perseid.topics.records import Claim, LedgerRecord, Token
 
 JOB, LINES, COUNTS = "growth", "growth-lines", "growth-counts"
-TRIMMED_S = 240.0  # 200 epochs, and the next checkpoint behind 20 s
+TRIMMED_S = 240.0  # 200 epochs, and the next checkpoint after 20 s
 PRINTED = "what the operator has"
 
 

@@ -32,7 +32,7 @@ BERLIN = {
 }  # fmt: skip
 TOKYO = {"TZ": "Asia/Tokyo", "LANG": "C", "PYTHONHASHSEED": "random", "SITE": "here"}
 
-# What each row says of the host. The same text runs here, once, to know what is right.
+# What each row shows of the host. The same text runs here, once, to know what is right.
 LOOK = """
 import json, locale, os, time
 

@@ -99,19 +99,19 @@ def test_nothing_is_lost_or_doubled_by_a_kill_during_a_takeover(
         running.take_over(job)
         if not crashpoints.armed(crash_points, point):
             break
-    assert not crashpoints.armed(crash_points, point), f"nobody died at {point}"
+    assert not crashpoints.armed(crash_points, point), f"no process died at {point}"
     judge(running)
 
 
 def test_a_checkpoint_outlives_a_process_that_was_to_write_a_part_of_it(
     running: RunningCluster, job: str
 ) -> None:
-    """It waited for the part for 300 s: nobody else knew of the order."""
+    """It waited for the part for 300 s: no other process knew of the order."""
     running.wait_workers(2)
     seed = itertools.count(97_000)
 
     def fed(wanted: Callable[[dict[str, Any]], Any], what: str) -> Any:
-        """What `wanted` says of the job, under input, as soon as it says something."""
+        """What `wanted` finds of the job, under input, as soon as it finds something."""
 
         def look() -> Any:
             running.produce("killed-lines", lines(LINES // 4, next(seed)))
@@ -140,7 +140,7 @@ def test_a_checkpoint_outlives_a_process_that_was_to_write_a_part_of_it(
 def test_a_stop_does_not_wait_for_a_process_that_died_with_its_part(
     running: RunningCluster, job: str
 ) -> None:
-    """No epoch runs behind a final token, so no task of one took the order over: 300 s again."""
+    """No epoch runs after a final token, so no task of one took the order over: 300 s again."""
     running.wait_workers(2)
     before = running.job(job)["committed_epoch"]
 
@@ -208,7 +208,7 @@ def left_over(
 ) -> tuple[psutil.Process, int] | None:
     """A process whose writer has not written a part, and the part's epoch.
 
-    Two epochs behind it are done: so no task that could be tried again knows of the order.
+    Two epochs after it are done: so no task that could be tried again knows of the order.
     """
     holders = {parent.pid: parent for w in writers if (parent := w.parent()) is not None}
     for epoch, holder in orders(running):

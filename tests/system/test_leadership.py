@@ -1,4 +1,4 @@
-"""A leader that is killed, or stopped for longer than its session and then goes on.
+"""A leader that is killed, or stopped for longer than its session and then resumes.
 
 Two real coordinators on the real ZooKeeper and Kafka; the worker is a stand-in that reports every
 epoch at once, so that the tokens come as fast as the coordinator can write them.
@@ -94,7 +94,7 @@ class StandIn:
         reader.close()
 
     def _commit(self, writer: KafkaLogWriter, plan: Plan, token: Token, offset: int) -> None:
-        """What is told as done is in the ledger of each partition."""
+        """What is reported as done is in the ledger of each partition."""
         for partition in range(PARALLELISM):
             record = LedgerRecord(
                 plan.job_uuid, token.layout, "counts", partition, plan.generation, token.epoch,
@@ -217,7 +217,7 @@ def started(stage: Stage) -> LeaderInfo:
 
 
 def standby_answers(stage: Stage) -> bool:
-    """The standby has connected when its process says that it serves."""
+    """The standby has connected when its process reports that it serves."""
     return b"stands by" in (stage.folder / "c2.log").read_bytes()
 
 
@@ -292,7 +292,7 @@ def test_a_leader_answers_over_http_until_it_is_asked_to_end(stage: Stage) -> No
     assert (job["name"], job["state"]) == (stage.job, "running")
     assert job["committed_epoch"] >= 10
     assert job["records_in_per_s"] > 0
-    # Told to end, it gives the leadership up at once: nobody waits for its session to expire.
+    # With SIGTERM it gives the leadership up at once: no standby waits for its session to expire.
     process, asked_s = stage.coordinators["c1"], time.monotonic()
     process.send_signal(signal.SIGTERM)
     second = stage.new_leader(first)

@@ -120,7 +120,7 @@ READERS = 6  # of topics: each waits for its broker most of the time
 
 
 class Input:
-    """Rows every 60 ms of event time, for ever."""
+    """Rows every 60 ms of event time, without end."""
 
     def __init__(self, running: RunningCluster) -> None:
         self.rows: Rows = []
@@ -187,7 +187,7 @@ def test_library_operators_compute_what_plain_python_does(
     assert heavy == {word: n for word, n in words.items() if n >= 100}
 
     def ended() -> list[dict[str, Any]] | None:
-        """The first minute's window: its end comes with a token behind its rows'."""
+        """The first minute's window: its end comes with a token after its rows'."""
         found = output(running, "modes")
         return found if len(found) == 3 else None
 
@@ -230,7 +230,7 @@ def kill(running: RunningCluster, folder: Path, input_: Input, wanted: Sequence[
         running.wait_workers(2)
         input_.feed(500)
         running.take_over("library")
-    assert not left(), f"nobody died at {left()}"
+    assert not left(), f"no process died at {left()}"
 
 
 def judge(running: RunningCluster, folder: Path) -> None:

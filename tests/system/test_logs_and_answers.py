@@ -90,7 +90,7 @@ def test_a_damaged_entry_and_a_sink_made_again_stop_no_other_job(
     with damaged(running, path):
         reported = until(
             lambda: [f for f in faults(running) if f.startswith(f"job {job.name}: ")],
-            SEEN_S, "the damaged entry to be told",
+            SEEN_S, "the damaged entry to be reported",
         )  # fmt: skip
         assert path in reported[0]
         found = finding(running, f"entry of job {job.name}")
@@ -135,7 +135,7 @@ def test_a_sink_topic_that_is_unknown_for_a_while_is_waited_for(
     job.give()
     answer = f"sink topic {job.sink} does not exist; create it with `perseid topics create"
     waits = running.wait_job(
-        job.name, lambda j: any(answer in event for event in j["events"]), "told as waiting"
+        job.name, lambda j: any(answer in event for event in j["events"]), "shown as waiting"
     )
     assert waits["state"] == "running"
     assert "waits, and the job fails if the broker repeats this for 30 s" in waits["events"][-1]

@@ -9,7 +9,7 @@ from perseid.testing.running import RunningCluster
 from perseid.testing.stack import example
 from perseid.testing.verify import verify_wordcount
 
-LITTLE = {"max": 400 << 20, "current": 399 << 20}  # of which 2 KiB could be given up
+LITTLE = {"max": 400 << 20, "current": 399 << 20}  # of which 2 KiB could be freed
 
 
 def job(folder: Path, memory: str, name: str = "mem", epoch: str = "maxRecords: 400000") -> str:
@@ -30,7 +30,7 @@ def words(first: int, count: int = 200) -> list[bytes]:
 def test_state_beyond_its_limit_stops_the_job_which_resumes_with_more(
     running: RunningCluster, tmp_path: Path
 ) -> None:
-    """One epoch brings more than the limit: behind any other one of it the old limit would stop."""
+    """One epoch brings more than the limit: after any other one of it the old limit would stop."""
     running.topic("mem-lines")
     running.do("jobs", "apply", job(tmp_path / "small", "64KiB"))
     running.produce("mem-lines", words(0, 20_000))  # 64 KiB hold fewer
@@ -66,7 +66,7 @@ def test_large_records_make_small_epochs(running: RunningCluster, tmp_path: Path
 def test_a_job_is_stopped_before_the_container_runs_out_of_memory(
     running: RunningCluster, tmp_path: Path
 ) -> None:
-    """The control group's files are the test's: nobody wants a machine without memory."""
+    """The control group's files are the test's: it must not exhaust the machine's memory."""
     running.topic("oom-lines")
     running.do("jobs", "apply", job(tmp_path / "job", "64MiB", "oom"))
     running.produce("oom-lines", words(0))

@@ -1,4 +1,4 @@
-"""State of other primitives on a whole cluster: refused, migrated, dealt out anew, under kills."""
+"""State of other primitives on a whole cluster: refused, migrated, redistributed, under kills."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Counts(Operator):
     def process(self, batch, out):
         out.emit(self.total.add(batch["word"], n=1).rename_columns(["word", "n"]))
 """
-# What was counted becomes a float, and beside it stands how often a word came since then.
+# What was counted becomes a float, and a second column has how often a word came since then.
 FLOATS = """from perseid.jobs import Operator, Table, pa
 
 class Counts(Operator):
@@ -94,14 +94,14 @@ def test_state_is_migrated_once_through_deaths_and_redistributed(
     running.produce("wider-words", after)  # they wait
 
     running.wait_workers(2)
-    # A process before its partition's migration, and the job's driver in the first epoch behind it.
+    # A process before its partition's migration, and the job's driver in the first epoch after it.
     points = ("restore.during@counts", "log.before-rename@counts")
     crashpoints.arm(crash_points, points[0])
     crashpoints.arm(crash_points, points[1], "driver")
     running.do("jobs", "apply", revision(tmp_path / "floats", FLOATS + MIGRATE, 3))
     until(
         lambda: not any(crashpoints.armed(crash_points, point) for point in points), 300.0,
-        "deaths before and behind a migration",
+        "deaths before and after a migration",
     )  # fmt: skip
     running.wait_caught_up(JOB, above_epoch=failed["error"]["epoch"])
     running.do("jobs", "stop", JOB)  # what the log has now is migrated already

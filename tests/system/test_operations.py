@@ -1,4 +1,4 @@
-"""Operating a running job: a checkpoint now, and a look into its state, while it goes on."""
+"""Operating a running job: a checkpoint now, and a look into its state, while it runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_checkpoint_now_and_a_look_into_the_state(
     running.wait_caught_up("ops")
     assert verify_wordcount(running.kafka, "ops-lines", "ops-counts").ok
 
-    # Lag tools see what the status says. No epoch waits for it, so it comes up to a second later.
+    # Lag tools see what the status shows. No epoch waits for it, so it comes up to a second later.
     ends = TopicAdmin(running.kafka).ends([("ops-lines", p) for p in range(4)])
     until(lambda: group_offsets(running.kafka, "perseid.ops") == ends, 10, "the group's offsets")
     assert running.job("ops")["lag"] == 0

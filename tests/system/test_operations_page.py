@@ -33,7 +33,7 @@ PAGE = Path(__file__).parents[2] / "compose" / "OPERATIONS.md"
 JOB, SOURCE, SINK = "wordcount", "lines", "word-counts"
 PROBLEMS_SHOWN = "perseid doctor"  # exits with 1 where it finds something, as on a full disk
 COMMAND_MAX_S = 600.0  # `restart` starts two workers in turn, 100 s each on a slow machine
-PAUSE_MAX_S = 30.0  # of a takeover beside a worker that starts, on two busy cores
+PAUSE_MAX_S = 30.0  # of a takeover while a worker starts, on two busy cores
 
 
 def blocks(kind: str) -> list[str]:

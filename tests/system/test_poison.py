@@ -136,7 +136,7 @@ def judge(running: RunningCluster, orders: Orders) -> None:
     last: dict[str, tuple[int, int]] = {}
     for row in spent:
         before = last.get(row["user"], (0, 0))
-        assert row["seen"] > before[1], f"{row} behind {before}"
+        assert row["seen"] > before[1], f"{row} after {before}"
         last[row["user"]] = row["total"], row["seen"]
     assert last == orders.totals
 
@@ -222,7 +222,7 @@ SECRET = "ann.of.the.valley@example.org"
 def test_without_bisection_the_job_stops_at_the_epoch_and_names_the_row(
     running: RunningCluster, tmp_path: Path
 ) -> None:
-    """And nobody reads in a log or the status what was in it."""
+    """And no log and no status shows what was in it."""
     running.topic("stopping-orders", 2)
     (tmp_path / "job.yaml").write_text(STOPPING)
     (tmp_path / "priced.py").write_text(PRICED)

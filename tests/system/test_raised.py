@@ -1,4 +1,4 @@
-"""An operator that raises what cannot be told: the job fails for good, and says where, in short."""
+"""An operator that raises what has no text: the job fails for good and names the place."""
 
 from __future__ import annotations
 

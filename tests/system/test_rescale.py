@@ -37,7 +37,7 @@ def kill(running: RunningCluster, what: str, job: dict[str, Any]) -> None:
         running.cluster.kill(job["owner"].rpartition("-")[0])
         return
     leading = [c["pid"] for c in running.do("status")["coordinator"] if c["leader"]]
-    assert leading, "nobody leads"
+    assert leading, "no leader"
     os.kill(leading[0], signal.SIGKILL)
 
 
@@ -80,7 +80,7 @@ def test_one_three_two_partitions_and_nothing_is_lost_or_doubled(
 
 
 def two_workers(running: RunningCluster) -> None:
-    """Waits for a worker to take over, so that a kill hits a job that can go on at once."""
+    """Waits for a worker to take over, so that a kill hits a job that can resume at once."""
     from perseid.registry import Registry
 
     with closing(Registry.connect(running.cluster.deployment)) as registry:

@@ -21,7 +21,7 @@ MINUTE = 60_000
 HOUR = 60 * MINUTE
 PARTS = 6  # of the input: it comes in so many pieces, so in several epochs
 KILL_AFTER = 2  # of them
-END_MS = PARTS * 50 * MINUTE + 10 * HOUR  # behind all that is sent, and all windows
+END_MS = PARTS * 50 * MINUTE + 10 * HOUR  # after all that is sent, and all windows
 Row = dict[str, Any]
 
 
@@ -32,7 +32,7 @@ def feed(running: RunningCluster, topic: str, found: list[Row]) -> None:
 
 
 def remove(running: RunningCluster, job: str, *sources: str) -> None:
-    """With all its topics, so that another test may begin anew."""
+    """With all its topics, so that another test may begin again."""
     running.do("jobs", "remove", job, "--purge")
     TopicAdmin(running.kafka).delete(list(sources))
 
@@ -59,7 +59,7 @@ def visitors_and_hot_pages_are_those_of_all_views(running: RunningCluster, tmp_p
     read = [row for row in views if row["page"] in ("/", "/news", "/about")]
     counted: dict[str, int] = {}
     for row in running.rows("site-visitors"):
-        assert row["distinct"] > counted.get(row["page"], 0), f"{row} told twice or out of order"
+        assert row["distinct"] > counted.get(row["page"], 0), f"{row} sent twice or out of order"
         counted[row["page"]] = row["distinct"]
     users = {row["page"]: {r["user"] for r in read if r["page"] == row["page"]} for row in read}
     assert counted == {page: len(found) for page, found in users.items()}
@@ -148,7 +148,7 @@ def orders_meet_the_price_of_their_time_and_the_payments_of_their_hour(
             and j["committed_epoch"] == j["epoch"]
             and j["lag"] == 0
         ),
-        "behind all windows",
+        "past all windows",
     )
     assert view["late_records"] == 0
 

@@ -1,4 +1,4 @@
-"""What Spark does for an epoch: where the work runs, told by Spark's own event log."""
+"""What Spark does for an epoch: where the work runs, from Spark's own event log."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ operators:
     sql: >-
       SELECT CAST(key AS STRING) AS k, partition, offset, timestamp > '2020-01-01' AS recent
       FROM input -- not now()
-  behind: {input: all, sql: "SELECT * EXCEPT (created) FROM input"}
+  after: {input: all, sql: "SELECT * EXCEPT (created) FROM input"}
   matching: {input: lines, sql: "SELECT value FROM input WHERE value LIKE '%buy now%'"}
   every: {input: lines, sql: "SELECT * FROM input"}
 sinks:
@@ -45,7 +45,7 @@ sinks:
   times: {input: times, topic: sql-times, format: json}
   dates: {input: dates, topic: sql-dates, format: json}
   placed: {input: placed, topic: sql-placed, format: json}
-  behind: {input: behind, topic: sql-behind, format: json}
+  after: {input: after, topic: sql-after, format: json}
   matching: {input: matching, topic: sql-matching, format: text}
   every: {input: every, topic: sql-every, format: text}
   raw: {input: o, topic: sql-raw, format: json}
@@ -73,7 +73,7 @@ def test_everyday_sql_gives_the_expected_rows(running: RunningCluster, tmp_path:
         "times": [{"id": 1, "created": ORDER["created"]}] * 2,
         "dates": [{"id": 1, "d": "2026-11-21 02:30", "h": 2, "day": "2026-11-21"}] * 2,
         "placed": [place, {**place, "k": None, "offset": 1}],
-        "behind": [{k: v for k, v in ORDER.items() if k != "created"}] * 2,
+        "after": [{k: v for k, v in ORDER.items() if k != "created"}] * 2,
         "raw": [ORDER, ORDER],
     }
     assert {name: running.rows(f"sql-{name}") for name in wanted} == wanted

@@ -67,7 +67,7 @@ def test_large_letters_are_pointers_and_many_partitions_no_burden(
     assert min(took_ms[1:]) < EPOCH_MS
     send(running, [(7, b"x" * BIG_BYTES), (7, b'{"id": %d}' % sent)])
     # a commit returns before its records can be read, so the job may count as caught up already
-    until(lambda: found(running)[-1] == sent, 60.0, "the record behind the large one")
+    until(lambda: found(running)[-1] == sent, 60.0, "the record after the large one")
     assert found(running) == list(range(sent + 1))
     (letter,) = running.do("dlq", "show", job)["letters"]
     assert letter["whole_bytes"] == BIG_BYTES

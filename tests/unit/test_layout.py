@@ -1,7 +1,7 @@
 """The layout rules of the source roots, each of which a single misplaced file would break silently.
 
 `platform/` must never win over the standard library's module of that name, `perseid` must stay a
-namespace without __init__.py, and every folder of code says in a README what it owns.
+namespace without __init__.py, and every folder of code states in a README what it owns.
 """
 
 import ast

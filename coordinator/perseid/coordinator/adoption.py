@@ -128,7 +128,7 @@ def _done(job: JobState, loaded: JobLoaded, layout: Layout) -> int:
 
 
 def _lags(spec: JobSpec, layout: Layout) -> bool:
-    """Whether a stateful task feeds no sink, so that it may lag behind the ledgers by one epoch."""
+    """Whether a stateful task feeds no sink, so that it may lag the ledgers by one epoch."""
     needed = upstream(spec, (task.operator for task in layout.ledger_tasks))
     return any(task.operator not in needed for task in layout.stateful_tasks)
 

@@ -44,7 +44,7 @@ from perseid.topics.records import Rewind
 Step = tuple[JobState, list[Action]]
 
 FRONT = (
-    "sources, SQL, or the code of operators without a key are others, and say which rows come to "
+    "sources, SQL, or the code of operators without a key are others, and decide what rows come to "
     "which partition (leave them and the files they are in as they are; a keyed operator that is "
     "in one of these may go to a file of its own)"
 )

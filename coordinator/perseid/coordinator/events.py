@@ -133,7 +133,7 @@ class TopicsSeen:
     """All source topics that were asked for; None for one that does not exist.
 
     `highs`: the high watermarks of their partitions, which are above the ends that can be read
-    while a transaction is open. `asked_s`: as of EndsSeen. `sinks`: what the broker says of sink
+    while a transaction is open. `asked_s`: as of EndsSeen. `sinks`: the broker's answers about sink
     topics that cannot be written to, by topic.
     """
 

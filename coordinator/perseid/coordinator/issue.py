@@ -31,7 +31,7 @@ CREDITS_BACKLOG = 2  # with backlog the worker finds the next token when it ends
 SIZE_FIRST = 20_000  # of a job whose speed is not known yet
 SIZE_MIN = 500  # no epoch is made smaller to meet its target: overhead would dominate
 WORK_SHARE_MIN = 0.5  # of an epoch's time: less work than overhead would be a downward spiral
-CATCH_UP = 6.0  # waiting epochs that make a job "far behind", and the targets it then has
+CATCH_UP = 6.0  # waiting epochs that make the lag "large", and the targets it then has
 SIZE_STEP_MAX = 2.0  # growth and shrinking per measured epoch, against noise
 
 
@@ -177,7 +177,7 @@ def adapted_size(job: JobState, done: EpochDone) -> int:
     small one is mostly overhead. A line through the recent epochs (duration over rows) gives the
     fixed cost of an epoch and the cost of a record. Records get the target less the fixed cost, but
     at least as much time as the fixed cost: smaller epochs would only add overhead, and the backlog
-    would grow without limit. A job that is far behind aims at CATCH_UP targets: its input waits
+    would grow without limit. A job with a large lag aims at CATCH_UP targets: its input waits
     longer anyway, and larger epochs end the wait sooner.
     """
     program = job.program

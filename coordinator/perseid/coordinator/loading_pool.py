@@ -1,7 +1,7 @@
 """Threads that load jobs, so that a slow load does not delay the loads of other jobs.
 
 A broker, an open transaction or a store may not answer a load for long, or never. So THREADS load
-at once, and a load that takes longer than PATIENCE_S does not count: the next one begins beside it.
+at once, and a load that takes longer than PATIENCE_S does not count: the next one begins.
 Later loads of that job come after those of other jobs and leave them THREADS of the THREADS_MAX,
 until one is prompt again.
 """

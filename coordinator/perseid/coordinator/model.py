@@ -137,7 +137,7 @@ class JobState:
     phase: Phase = Phase.LOADING
     transition_log: tuple[str, ...] = ()
     load_at_s: float | None = None  # when to try again after a load that failed
-    loading_s: float = 0.0  # when that was begun, or was last said to take long
+    loading_s: float = 0.0  # when that was begun, or was last reported to take long
     program: Program | None = None  # of the plan, or of the entry while there is no plan
     layout: Layout | None = None
     plan: Plan | None = None

@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 WRITING_THREADS = 3  # of manifests: all wait for one store
 LOADING = (act.LoadJob, act.LoadProgram)  # each may wait for what no other job needs
-TIDYING = (act.DeleteCheckpoints, act.TrimLogs)  # nobody waits for it: one after the other
+TIDYING = (act.DeleteCheckpoints, act.TrimLogs)  # no job waits for it: one after the other
 
 Emit = Callable[[ev.Event], None]
 

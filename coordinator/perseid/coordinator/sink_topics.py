@@ -1,4 +1,4 @@
-"""What a broker says of the sink topics of an epoch that does not end. Pure.
+"""What a broker answers about the sink topics of an epoch that does not end. Pure.
 
 A writer waits half a minute for a topic that the broker does not know, or does not let it write to:
 either answer may change. The writer reports nothing meanwhile, so the leader asks, too.

@@ -95,7 +95,7 @@ class Watcher:
         while not self.stopped:
             try:
                 pause_s = self.turn()
-            except Exception:  # without its thread the leader would be blind and say nothing
+            except Exception:  # without its thread the leader would be blind and report nothing
                 _log.exception("%s: a defect in the watcher, which continues", self._thread.name)
                 pause_s = RETRY_S
             if pause_s > 0:
@@ -303,7 +303,7 @@ class TopicsWatcher(Watcher):
         return TOPICS_S
 
     def _ask(self, topic: str) -> str | None:
-        """What the broker says of a sink topic that cannot be written to."""
+        """What the broker answers about a sink topic that cannot be written to."""
         try:
             there = topic in self._topics.identities([topic])
         except TransientAnswer as error:

@@ -169,7 +169,7 @@ def _kept(check: str, wanted: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
     for name, found, expected in deviations(wanted, info):
         yield Finding(
             check, "problem", f"{info.name} has {name}={found}",
-            f"{expected}: it says {wanted.why}", alter(info.name, name, expected),
+            f"{expected}: it is {wanted.why}", alter(info.name, name, expected),
         )  # fmt: skip
     if info.stamped != wanted.config["message.timestamp.type"]:
         yield Finding(

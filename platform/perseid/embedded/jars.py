@@ -37,7 +37,7 @@ def differences(folder: Path, wanted: dict[str, str]) -> list[str]:
     for name in sorted(present & wanted.keys()):
         digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
         if digest != wanted[name]:
-            found.append(f"{name} has SHA-256 {digest}, the lock file says {wanted[name]}")
+            found.append(f"{name} has SHA-256 {digest}, the lock file has {wanted[name]}")
     return found
 
 

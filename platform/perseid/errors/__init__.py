@@ -78,7 +78,7 @@ class RefusedError(PermanentError):
 
 
 class ReplayDataLost(PermanentError):
-    """Retention removed records that a replay needs (reliability.md, fault 24)."""
+    """Retention removed records that a replay needs."""
 
     def __init__(self, topic: str, partition: int, needed: int, earliest: int) -> None:
         self.topic, self.partition, self.needed, self.earliest = topic, partition, needed, earliest
@@ -94,7 +94,7 @@ class ReplayDataLost(PermanentError):
 
 
 class LogTruncated(PermanentError):
-    """A partition was cut below an offset that was reached in it (reliability.md, faults 5, 24)."""
+    """A partition was cut below an offset that was reached in it: records are lost."""
 
     def __init__(self, topic: str, partition: int, needed: int, end: int) -> None:
         self.topic, self.partition, self.needed, self.end = topic, partition, needed, end
@@ -110,7 +110,7 @@ class LogTruncated(PermanentError):
 
 
 class TopicIdentityChanged(PermanentError):
-    """A topic has another UUID than the one that a token recorded (reliability.md, fault 23)."""
+    """A topic has another UUID than the one that a token recorded: it was created again."""
 
     def __init__(self, topic: str, expected: str, found: str) -> None:
         self.topic, self.expected, self.found = topic, expected, found

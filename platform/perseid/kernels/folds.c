@@ -1,7 +1,7 @@
 /* Folds over rows whose keys are numbered. */
 #include "kernels.h"
 
-/* The sum of each row's key up to it. `held` is what the keys have behind all rows, and so again at
+/* The sum of each row's key up to it. `held` is what the keys have after all rows, and so again at
  * the end. Returns how many rows were done: less than `rows` where a sum does not fit. */
 int64_t perseid_running_sums(const int64_t *keys, const int64_t *amounts, int64_t rows,
                              int64_t *held, int64_t *sums) {

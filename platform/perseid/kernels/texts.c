@@ -4,7 +4,7 @@
 
 enum { AHEAD = 16 }; /* rows whose bytes are asked for beforehand: their misses overlap */
 
-/* Puts the texts one behind the other, text i at out[offsets[i]]. */
+/* Puts the texts one after the other, text i at out[offsets[i]]. */
 void perseid_texts_take(const uint8_t *heap, const int64_t *starts, const int32_t *widths,
                         int64_t rows, const int32_t *offsets, uint8_t *out) {
     for (int64_t row = 0; row < rows; row++) {

@@ -112,7 +112,7 @@ class FakeTopics:
     def delete_records(self, before: Mapping[Partition, int]) -> None:
         for (topic, partition), offset in before.items():
             if topic not in self._kafka.topics:
-                raise RetryableError(f"trimming {topic}[{partition}]: nobody leads it")
+                raise RetryableError(f"trimming {topic}[{partition}]: it has no leader")
             log = self._led((topic, partition))
             if offset > log.end:
                 raise PermanentError(f"trimming {topic}[{partition}]: no offset {offset}")
@@ -122,5 +122,5 @@ class FakeTopics:
         """Raises RetryableError for a missing partition: to an admin client it has no leader."""
         topic = self._kafka.topics.get(place[0])
         if topic is not None and not 0 <= place[1] < len(topic.logs):
-            raise RetryableError(f"offsets of {place[0]}[{place[1]}]: nobody leads it")
+            raise RetryableError(f"offsets of {place[0]}[{place[1]}]: it has no leader")
         return self._kafka.log(*place)

@@ -326,7 +326,7 @@ class Fragment:
         logs.bind(job=self.plan.job, generation=self.plan.generation, epoch=order.token.epoch)
         started = time.monotonic()
         done = runner.run(order)
-        crashpoints.reach("epoch.before-told")
+        crashpoints.reach("epoch.before-report")
         feed.done(order.token.epoch)
         if order.token.checkpoint:
             self._ordered_epoch = order.token.epoch

@@ -14,7 +14,7 @@ _UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2*
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the user said. `peers` are those that run; None means the benchmark's own default.
+    """What the user asked for. `peers` are those that run; None means the benchmark's own default.
 
     `state` and `sizes` are bytes; `timed`: whether TIMED is among the sizes, as it is by default.
     """

@@ -38,7 +38,7 @@ class Place:
             self.topics.create(topic, PARTITIONS, TOPIC_CONFIG)
 
     def records(self, topic: str) -> int | None:
-        """End offsets of its partitions together; None while the broker does not tell."""
+        """End offsets of its partitions together; None while the broker does not answer."""
         try:
             return sum(self.topics.ends([(topic, p) for p in range(PARTITIONS)]).values())
         except RetryableError as error:
@@ -62,7 +62,7 @@ class Place:
 def state_logs_in(folder: Path | None) -> Iterator[None]:
     """Clusters that begin here have their state logs in a folder of their own below `folder`.
 
-    It goes again, but stays when something failed, and that is said. None: where they are anyway.
+    It goes again, but stays when something failed, which is printed. None: where they are anyway.
     """
     if folder is None:
         yield

@@ -114,7 +114,7 @@ def has_room(window_s: float, period_s: float) -> bool:
 
 
 def enough(timeline: Timeline) -> bool:
-    """Whether the checkpoints of a window say what one costs. Pure."""
+    """Whether the checkpoints of a window show what one costs. Pure."""
     return len(timeline.checkpoints) >= CHECKPOINTS_MIN and timeline.full_snapshots >= SNAPSHOTS_MIN
 
 
@@ -148,7 +148,7 @@ def figures(
 
 def restored(job: KeyedJob) -> int:
     """A fresh worker takes the newest checkpoint up and stops; the epoch whose state was right."""
-    job.go_on_from_newest(_FRESH_S)
+    job.resume_from_newest(_FRESH_S)
     job.bed.stop(job.names)
     return job.check_state()
 

@@ -1,7 +1,7 @@
 """The job of the state benchmarks on one worker: `jobs/keyed`, its speed, memory, state and judge.
 
 Its input is `keys.py`. A run: the job starts on a topic that waits, counts every key
-once, and goes on with keys drawn uniformly; speed is taken from its committed outputs. Its state is
+once, and then keys drawn uniformly; speed is taken from its committed outputs. Its state is
 then read as `perseid state` does and compared key by key with a count of the same offsets.
 """
 
@@ -37,12 +37,12 @@ from perseid.jobs.operations import backup
 from perseid.topics.records import FragmentState
 
 OPERATOR = "counts"
-ROW_OVERHEAD = 12  # of a row in Arrow's form, beside the key: its offset (4) and the count (8)
+ROW_OVERHEAD = 12  # of a row in Arrow's form, besides the key: its offset (4) and the count (8)
 MASTER = "local[2]"
 NEVER = "1d"  # a period of checkpoints that no run reaches
 FASTEST_SHORT = 4_500_000  # records a second with keys of 10 bytes; 3,420,000 were seen
 FASTEST = 2_300_000  # with keys of 88 bytes; 2,185,000 were seen
-LONGER_MAX = 3  # times its length a window goes on at most, on a machine that is slow
+LONGER_MAX = 3  # times its length a window lasts at most, on a machine that is slow
 _LONGER_LOOK_S = 5.0
 _PRELOAD_S = 600.0
 _LOOK_S = 0.5
@@ -64,7 +64,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`warm_up_s` begins when all keys are there; `records` wait behind the keys."""
+    """`warm_up_s` begins when all keys are there; `records` wait after the keys."""
 
     warm_up_s: float
     window_s: float
@@ -152,7 +152,7 @@ class KeyedJob:
         return self._counted() == self.place.records(self.names.source)
 
     def await_running(self, before: int, timeout_s: float) -> FragmentState:
-        """What the owner says when it runs; the first `before` words of fragments are old."""
+        """What the owner reports when it runs; the first `before` words of fragments are old."""
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s:
             for _, reported in self.progress().fragments[before:]:
@@ -237,7 +237,7 @@ class KeyedJob:
     def memory(self) -> Counter[str]:
         """The same by "java", "python" and "tmpfs".
 
-        On tmpfs are the state logs and Spark's folders beside them. The store is none of a
+        On tmpfs are the state logs and Spark's folders next to them. The store is none of a
         worker's: a deployment has it elsewhere.
         """
         rows = self.place.cluster.processes()
@@ -252,14 +252,14 @@ class KeyedJob:
             raise PermanentError(f"{self.names.job} has no complete checkpoint")
         return found.pointers[0].epoch
 
-    def go_on_from_newest(self, timeout_s: float) -> int:
+    def resume_from_newest(self, timeout_s: float) -> int:
         """Starts the stopped job and waits until it runs; the time before, in ms.
 
         PermanentError unless the newest complete checkpoint was restored.
         """
         before, newest = len(self.progress().fragments), self.newest_checkpoint()
         asked_ms = time.time_ns() // 1_000_000
-        self.bed.go_on(self.names)
+        self.bed.resume(self.names)
         check_origin(self.await_running(before, timeout_s).restored_from, newest)
         return asked_ms
 
@@ -272,8 +272,8 @@ class KeyedJob:
 def check_origin(restored_from: str, newest: int) -> None:
     """PermanentError unless all partitions came from the checkpoint of epoch `newest`. Pure.
 
-    Some may come from a log beside it: that of an owner that had lost its session when it had
-    restored them, since the logs of before are gone.
+    Some may come from another log: that of an owner that had lost its session when it had
+    restored them, since the earlier logs are gone.
     """
     expected = f"checkpoint:{newest}"
     found = set(restored_from.partition(" (")[0].split(", "))
@@ -289,9 +289,9 @@ def measured(
 ) -> tuple[dict[str, Any], list[Timeline]]:  # fmt: skip
     """Runs all jobs through the window and stops them: columns of all together, what each did.
 
-    `memory` is watched through the window, behind the warm-up. The window goes on until what each
+    `memory` is watched through the window, after the warm-up. The window lasts until what each
     job did in it is `enough`, at most to LONGER_MAX times its length. HostStalled when the machine
-    stood still in it.
+    stalled in it.
     """
     for job in jobs:
         job.await_counted(job.shape.keys.keys)
@@ -300,7 +300,7 @@ def measured(
     with memory or nullcontext(), HostStallDetector() as still:
         time.sleep(window.window_s)
         if enough is not None:
-            _go_on(jobs, start_ms, window.window_s, enough)
+            _extend(jobs, start_ms, window.window_s, enough)
     end_ms = time.time_ns() // 1_000_000
     rate, timelines = 0.0, []
     for job in jobs:
@@ -309,7 +309,7 @@ def measured(
         found = speed(outputs, start_ms, end_ms)
         if found is None:
             raise PermanentError(
-                f"{job.names.job}: no output behind the warm-up: is the topic used up by then? "
+                f"{job.names.job}: no output after the warm-up: is the topic used up by then? "
                 "More records (--records); else see the logs"
             )
         if max(time_ms for time_ms, _, _ in outputs) <= end_ms and job.is_through():
@@ -326,7 +326,7 @@ def measured(
     }, timelines  # fmt: skip
 
 
-def _go_on(
+def _extend(
     jobs: Sequence[KeyedJob], start_ms: int, window_s: float, enough: Callable[[Timeline], bool]
 ) -> None:
     """Waits until all have done enough in the window, or it is LONGER_MAX times as long."""

@@ -71,7 +71,7 @@ class Keys:
 
 
 def ends_of(keys: Keys, records: int) -> dict[int, int]:
-    """By partition the end of every key once and then `records` draws, dealt out evenly."""
+    """By partition the end of every key once and then `records` draws, distributed evenly."""
     return {
         p: len(range(p, keys.keys, keys.partitions)) + records // keys.partitions
         for p in range(keys.partitions)

@@ -15,7 +15,7 @@ from perseid.cli.scenario.bed import Names
 from perseid.cli.scenario.load_generator import LoadGenerator, measure
 from perseid.errors import PermanentError
 
-DRAIN_S = 8.0  # outputs behind the window, so that its end is not cut
+DRAIN_S = 8.0  # outputs after the window, so that its end is not cut
 _FIRST_OUTPUT_S = 120.0
 STALLED_S = 40.0  # a worker that loses its session is replaced in half of that
 IDLE_S = 12.0  # no output for so long: the topic is used up. Quix commits each 5 s
@@ -100,7 +100,7 @@ def run_window(place: Place, sink: str, seconds: float, idle_s: float = IDLE_S) 
 def latency(
     place: Place, side: Side, names: Names, window: Window, rate: float, *flags: str
 ) -> dict[str, Any]:
-    """Ages on arrival of what is sent at `rate` records a second; `flags` say what is sent."""
+    """Ages on arrival of what is sent at `rate` records a second; `flags` choose what is sent."""
     place.make_topics(names.source, names.sink)
     extra = ("--stamped", *flags)
     with (

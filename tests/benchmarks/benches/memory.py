@@ -1,6 +1,6 @@
 """Memory of process trees and of files on tmpfs, looked at from time to time.
 
-Forked Python workers share most of their pages: each page counts once, whoever has it mapped.
+Forked Python workers share most of their pages: each page counts once, even if all map it.
 """
 
 from __future__ import annotations

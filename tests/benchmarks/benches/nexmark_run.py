@@ -60,7 +60,7 @@ def feed(kafka: str, events: Events) -> list[Event]:
 
 @dataclass
 class Progress:
-    """What is left of a job's input over time, as the leader tells it."""
+    """What is left of a job's input over time, as the leader reports it."""
 
     closed_ms: int
     lags: list[tuple[float, int]] = field(default_factory=list)

@@ -19,7 +19,7 @@ LABELS = {
     "ch": ("", "bytes / oracle"),
     "sc": ("", "processor time, s"),
 }
-# What the papers say in words; the curves of figures 13 to 15 are given nowhere as numbers.
+# What the papers give in words; the curves of figures 13 to 15 are given nowhere as numbers.
 # Meteor Shower, on its figure 14: checkpoint time 66 % less with its policy, 69 % with the oracle.
 PAPERS = {"checkpoint size": 0.34 / 0.31}
 WIDE = 4  # panels in a row

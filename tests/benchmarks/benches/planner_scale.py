@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 Decision = Callable[[], object]
 
-CASES = 3  # seeds of a row; the worst of them is told
+CASES = 3  # seeds of a row; the worst of them is reported
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 

@@ -236,7 +236,7 @@ def _timing(settings: Settings) -> Iterator[Row]:
 
 
 def _delta_timing(settings: Settings) -> Iterator[Row]:
-    """The same where changes are written: an hour later, beside a table that grows for ever."""
+    """The same where changes are written: an hour later, with a table that grows without end."""
     for shape in SHAPES:
         found: dict[str, list[float]] = {"by size": [], "ours": [], "live": [], "fixed": []}
         for number in range(settings.cases):

@@ -22,12 +22,12 @@ NAMING = ("query", "figure", "setting", "x", "checkpoints", "system")
 
 
 def _figure(value: float) -> str:
-    """Beside a bar."""
+    """Next to a bar."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def labels_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A name for each row: what tells them apart, the system where nothing does. Pure."""
+    """A name for each row: what distinguishes them, the system where nothing does. Pure."""
     reported = [c for c in NAMING if len({row.get(c) for row in rows}) > 1] or ["system"]
     return [", ".join(str(row[c]) for c in reported if row.get(c) is not None) for row in rows]
 

@@ -1,6 +1,6 @@
 """`bench recovery`: seconds from `kill -9` of the driver to new output, with a large state.
 
-Per side: 1. a topic of words that occur once makes the state; 2. a steady input goes on while the
+Per side: 1. a topic of words that occur once makes the state; 2. a steady input continues while the
 driver is killed again and again, each time after the same pause, long enough for a checkpoint;
 3. the input ends, both must reach the right totals, judged by the verifier.
 """
@@ -111,7 +111,7 @@ def _side(place: Place, side: RecoveringSide, settings: Settings) -> dict[str, A
     with PeakMemory(trees(side.roots)) as peak, running(side, names):
         moments, state_bytes = _kill_again_and_again(place, side, names, settings)
     after = _commas([moment + _UNDER_WAY_MS for moment in moments])
-    seconds = _seconds(measure("news", place.kafka, names.sink, moments=after), moments)
+    seconds = _seconds(measure("rises", place.kafka, names.sink, moments=after), moments)
     verdict = judge(place.kafka, names.source, names.sink)
     place.topics.delete([names.source, names.sink])
     row = {

@@ -29,7 +29,7 @@ _CHANGED = 0.1  # records for a delta, as a share of the keys: three deltas are 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`sizes` in bytes of a snapshot; `links`: checkpoints of changes behind the full one."""
+    """`sizes` in bytes of a snapshot; `links`: checkpoints of changes after the full one."""
 
     sizes: tuple[int, ...] = (100_000_000, 1_000_000_000)
     links: int = 3
@@ -66,7 +66,7 @@ def _size(place: Place, size: int, settings: Settings) -> dict[str, Any]:
 
 
 def _chain(place: Place, job: KeyedJob, links: int) -> int:
-    """Counts all keys, takes a full checkpoint and `links` more; the records behind the keys."""
+    """Counts all keys, takes a full checkpoint and `links` more; the records after the keys."""
     keys = job.shape.keys
     job.await_counted(keys.keys)
     _checkpoint(place, job)
@@ -78,7 +78,7 @@ def _chain(place: Place, job: KeyedJob, links: int) -> int:
 
 
 def _draw(place: Place, job: KeyedJob, drawn: int, more: int, *, counted: bool = True) -> None:
-    """Sends `more` records behind `drawn` ones."""
+    """Sends `more` records after `drawn` ones."""
     keys = job.shape.keys
     write(place.kafka, job.names.source, keys, ends_of(keys, drawn), ends_of(keys, drawn + more))
     if counted:
@@ -109,12 +109,12 @@ def _checkpoint(place: Place, job: KeyedJob) -> None:
 
 
 def _once(place: Place, job: KeyedJob, drawn: int) -> dict[str, Any]:
-    """One restore; `drawn` records have come behind the keys so far."""
+    """One restore; `drawn` records have come after the keys so far."""
     before = len(job.progress().fragments)
     job.bed.stop(job.names)
     job.forget_log()
     _draw(place, job, drawn, _MORE, counted=False)
-    asked_ms = job.go_on_from_newest(_WAIT_S)
+    asked_ms = job.resume_from_newest(_WAIT_S)
     job.await_counted(job.shape.keys.keys + drawn + _MORE)
     first_ms = min(time_ms for time_ms, _, _ in job.outputs() if time_ms > asked_ms)
     restore_s = restore_seconds(job, before)

@@ -123,7 +123,7 @@ def _point(
 
 
 def _once(place: Place, shapes: list[Shape], source: str, settings: Settings) -> dict[str, Any]:
-    """All jobs of a point beside each other; their records a second together."""
+    """All jobs of a point at the same time; their records a second together."""
     with engines(place, workers=0, master=settings.master) as bed, ExitStack() as removed:
         jobs = [KeyedJob(place, bed, shape, source) for shape in shapes]
         for job in jobs:
@@ -199,10 +199,10 @@ def _fed(
 
 
 def growth(samples: list[tuple[float, int]]) -> float:
-    """MB a minute behind the first quarter. Pure.
+    """MB a minute after the first quarter. Pure.
 
     A Python worker's memory comes in turns, at whose end it gives back what is free. A line through
-    some of them tells where they begin. So it is what the mean of the last turn has more than that
+    some of them shows where they begin. So it is what the mean of the last turn has more than that
     of the turn before, or that line where there is no room for two.
     """
     end_s = samples[-1][0]

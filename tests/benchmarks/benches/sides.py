@@ -1,4 +1,4 @@
-"""The sides of a comparison behind one port, and perseid's own; `peer_sides.py` has the others.
+"""The sides of a comparison, as one port, and perseid's own; `peer_sides.py` has the others.
 
 Each side has the machine to itself while it runs: the other's processes are down, only Kafka, and
 for both ZooKeeper and Redis, stay up.

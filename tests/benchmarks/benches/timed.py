@@ -31,7 +31,7 @@ from perseid.errors import PermanentError
 from perseid.jobs.repository.job_folders import example
 
 _CELLS = 100
-_SETTLE_S = 10.0  # behind the last record, for the watermark to pass its window
+_SETTLE_S = 10.0  # after the last record, for the watermark to pass its window
 _STEP_S = 0.1
 
 Windows = Counter[tuple[str, int]]  # points by cell and begin of the window in ms
@@ -118,9 +118,9 @@ def sizes(timeline: Timeline) -> dict[str, Any]:
 
 
 def judge(sent: Windows, clustered: Windows) -> None:
-    """PermanentError unless every window that was told has the points that were sent to it.
+    """PermanentError unless every window that was sent has the points that were sent to it.
 
-    The last windows may not have ended, in any cell; what lies before the newest told one has.
+    The last windows may not have ended, in any cell; what lies before the newest sent one has.
     """
     if not clustered:
         raise PermanentError("no window was clustered")

@@ -1,4 +1,4 @@
-"""What a job's control topics say of a stretch of time: epochs, checkpoints, offsets. Pure.
+"""What a job's control topics show of a stretch of time: epochs, checkpoints, offsets. Pure.
 
 Times are Kafka's, in ms since 1970.
 """

@@ -62,7 +62,7 @@ def a_topic_that_is_not_there(side: KafkaSide) -> Iterator[object]:
     yield outcome(topics.grow, "nowhere", 2)
     yield topics.identities(["nowhere"])
     yield outcome(topics.delete, ["nowhere"])
-    yield outcome(topics.delete_group, "nobody")
+    yield outcome(topics.delete_group, "unknown")
 
 
 @SCRIPTS.add("RetryableError", "RetryableError")

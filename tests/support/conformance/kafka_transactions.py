@@ -62,13 +62,13 @@ def markers_and_aborted_records_are_gaps(side: KafkaSide) -> Iterator[object]:
 
 
 @SCRIPTS.add(
-    [b"before"], (0, 1, 3), [], "UndecidedTransaction", "RetryableError", [b"open", b"behind"]
+    [b"before"], (0, 1, 3), [], "UndecidedTransaction", "RetryableError", [b"open", b"after"]
 )
 def an_open_transaction_holds_back_what_follows_it(side: KafkaSide) -> Iterator[object]:
     name = side.kafka.topic()
     side.kafka.writer.append(name, 0, b"before")
     transaction = side.opened(f"l-{name}", name, b"open")
-    side.kafka.writer.append(name, 0, b"behind")
+    side.kafka.writer.append(name, 0, b"after")
     yield side.read(name, 0)
     yield side.offsets(name)
     yield side.read(name, 1, wait_s=0.3)

@@ -32,9 +32,9 @@ def dirty_copy_is_kept() -> AbstractContextManager[Any]:
 def resume_after_the_highest() -> AbstractContextManager[Any]:
     """The fragment resumes after the highest epoch instead of the lowest."""
 
-    def mutant(restored: Any, ledgers: Any, base_epoch: int, _complete: int) -> resume.GoOn:
+    def mutant(restored: Any, ledgers: Any, base_epoch: int, _complete: int) -> resume.Proceed:
         reached = [r.epoch for r in restored.values()] + list(ledgers.values())
-        return resume.GoOn(max(reached, default=base_epoch))
+        return resume.Proceed(max(reached, default=base_epoch))
 
     return patch.object(resume, "decide", mutant)
 

@@ -1,4 +1,4 @@
-"""A run in which the machine stood still does not count, and is made again."""
+"""A run with a host stall does not count, and is made again."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_every_experiment_has_rows_that_can_be(monkeypatch: pytest.MonkeyPatch) 
             assert 0 < row["seconds"] < row["limit_s"] <= 10
             assert 1 < row["memory_mb"] < 200
         elif row["figure"].startswith("checkpoint"):
-            assert row["value"] >= 1  # nobody beats the oracle
+            assert row["value"] >= 1  # no policy beats the oracle
         elif row["figure"] == "bounded seeds":
             assert 0.9 <= row["worst"] <= row["value"]  # the exchange can beat all pairs
         else:

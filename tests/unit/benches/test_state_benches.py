@@ -164,7 +164,7 @@ def test_a_window_lasts_until_enough_was_seen(
     job: Any = Slow()
     begin_s = time.monotonic()
     window_s = 10.0 if found else 0.05
-    keyed._go_on([job], 1, window_s, lambda seen: len(seen.checkpoints) >= wanted)
+    keyed._extend([job], 1, window_s, lambda seen: len(seen.checkpoints) >= wanted)
     if found:
         assert job.checkpoints == found
     else:

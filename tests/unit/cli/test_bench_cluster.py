@@ -1,4 +1,4 @@
-"""A benchmark's data goes with it, and nobody else's does."""
+"""A benchmark's data goes with it, and no other data does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters: what headers say, which are chosen, and which cannot go back."""
+"""Dead letters: what headers contain, which are chosen, and which cannot go back."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_transform_may_make_what_is_not_there(row: dict[str, Any]) -> None:
 def test_nothing_is_written_to_a_topic_that_the_job_does_not_read(
     topic: str, operator: str | None
 ) -> None:
-    """Who may write dead letters says in their headers where the records were."""
+    """Who may write dead letters sets in their headers where the records were."""
     row = {"topic": topic} | ({"operator": operator} if operator else {})
     for transformed in (True, False):
         reason = refusal(letter(**row), SPEC, INFO, transformed=transformed)

@@ -1,4 +1,4 @@
-"""What `perseid doctor` says to which facts."""
+"""What `perseid doctor` reports for which facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`perseid plan`: the shapes of its files and answers, and what it says to files that are wrong."""
+"""`perseid plan`: the shapes of its files and answers, and its answers to files that are wrong."""
 
 from __future__ import annotations
 

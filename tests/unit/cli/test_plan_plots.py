@@ -1,4 +1,4 @@
-"""`plan ... --plot FILE`: what a drawing says, and what is refused before anything is computed."""
+"""`plan ... --plot FILE`: what a drawing shows, and what is refused before anything is computed."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def answer(operator: str, columns: pa.Schema | None, refused: str | None = None)
 
 
 def check(folder: Path, text: str, ask: queries.Ask | None) -> str:
-    """What is said of the job; empty when nothing is wrong."""
+    """What is reported of the job; empty when nothing is wrong."""
     (folder / "job.yaml").write_text(text)
     with job_folders.validated(job_folders.find(str(folder))) as jobs:
         try:
@@ -56,9 +56,9 @@ def test_what_a_query_makes_of_its_input_is_held_against_what_follows(tmp_path: 
 
     shown = check(tmp_path, JOB, ask).splitlines()
     ((one, other),) = asked
-    assert (one["view"], one["is_source"], one["behind"]) == ("input", True, None)
+    assert (one["view"], one["is_source"], one["reads"]) == ("input", True, None)
     assert known_columns.columns_of(one["columns"]).equals(first)
-    assert (other["columns"], other["is_source"], other["behind"]) == (None, False, "first")
+    assert (other["columns"], other["is_source"], other["reads"]) == (None, False, "first")
     assert len(shown) == 2
     assert "job.yaml:8: operators.keyed.key: found 'usr', expected a column of second's" in shown[0]
     assert "job.yaml:10: sinks.a: of first: output column 'raw' of type binary has no" in shown[1]
@@ -67,12 +67,12 @@ def test_what_a_query_makes_of_its_input_is_held_against_what_follows(tmp_path: 
 def test_a_query_that_cannot_run_is_reported_with_its_line(tmp_path: Path) -> None:
     shown = check(tmp_path, JOB, lambda _: [[answer("first", None, "SQL of operator first: no")]])
     assert "job.yaml:6: operators.first.sql: SQL of operator first: no" in shown
-    assert len(shown.splitlines()) == 1  # nothing of what is behind it
+    assert len(shown.splitlines()) == 1  # nothing of what follows it
 
 
 def test_a_job_without_sql_starts_no_spark_and_its_sinks_are_looked_at(tmp_path: Path) -> None:
     def ask(_: Questions) -> Questions:
-        raise AssertionError("nobody is asked")
+        raise AssertionError("no Spark is asked")
 
     text = """
 name: copy

@@ -1,4 +1,4 @@
-"""The README's commands that need no cluster do what it says, word by word."""
+"""The README's commands that need no cluster do what it describes, word by word."""
 
 from __future__ import annotations
 

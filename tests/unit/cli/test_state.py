@@ -100,7 +100,7 @@ def test_all_rows_with_their_partitions(run: Run) -> None:
 def test_a_key_is_read_from_its_own_partition_alone(run: Run, root: Path) -> None:
     word = "w17"
     (own,) = partitions(pa.table({"word": [word]}), ("word",), COUNT).tolist()
-    for other in set(range(COUNT)) - {own}:  # whose files nobody can read
+    for other in set(range(COUNT)) - {own}:  # whose files cannot be read
         for file in root.glob(f"u1/1/{OWNER}/counts-{other}/*"):
             file.write_bytes(b"not a state file")
     document = run("counts", "--key", word, "--json")
@@ -128,9 +128,9 @@ def test_one_partition_and_a_limit(run: Run) -> None:
 
 
 def test_what_is_not_there_is_reported(run: Run) -> None:
-    text = run("counts", "--key", "nobody", code=1)
-    assert "operator counts has no key 'nobody' at epoch 3; `perseid state wordcount" in text
-    assert run("counts", "--key", "nobody", "--json", code=1)["state"]["total"]["rows"] == []
+    text = run("counts", "--key", "unknown", code=1)
+    assert "operator counts has no key 'unknown' at epoch 3; `perseid state wordcount" in text
+    assert run("counts", "--key", "unknown", "--json", code=1)["state"]["total"]["rows"] == []
     assert "did you mean counts?" in run("count", code=2)
     assert "operator words has no key, so it holds no state" in run("words", code=2)
     assert "has partitions 0 to 3, not 4" in run("counts", "--partition", "4", code=2)

@@ -106,14 +106,14 @@ def test_a_leader_that_has_just_died_is_not_listed() -> None:
 
 def test_a_followed_repository_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     jobs = (RepoJob("a", "job-a", "applied", "t", "1" * 40, "x"),
-            RepoJob("b", "job-b", "gone", "t", "1" * 40, "x", "goes on"))  # fmt: skip
+            RepoJob("b", "job-b", "gone", "t", "1" * 40, "x", "continues"))  # fmt: skip
     url = "https://git.example/jobs.git"
     found = RepoRecord(url, "main", 60, "applied", 0, "1" * 40, "2" * 40, rewritten=True, jobs=jobs)
     reported = seen()
     reported.repository = asking.document(found, 0)
     shown = status.document(SETTINGS, PROCESSES, reported)
     assert json.loads(json.dumps(shown))["repository"]["jobs"][1]["result"] == "gone"
-    assert shown["repository"]["faults"] == ["repository: job-b gone: goes on"]
+    assert shown["repository"]["faults"] == ["repository: job-b gone: continues"]
     status.show(shown)
     text = capsys.readouterr().out
     head = f"{url} main: applied at {'1' * 12}, seen {'2' * 12}, the ref was rewritten"

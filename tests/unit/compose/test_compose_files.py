@@ -1,4 +1,4 @@
-"""What every service of compose.yaml must have, and what its files say of each other."""
+"""What every service of compose.yaml must have, and what its files name of each other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ COMPOSE = Path(__file__).parents[3] / "compose"
 SERVICES: dict[str, Any] = YAML(typ="safe").load(COMPOSE / "compose.yaml")["services"]
 LOCKS = Path(__file__).parents[3] / "platform"
 ONCE = {"access"}  # ends when it has done its work
-UNWATCHED = {*ONCE, "follower", "spark-executor", "prometheus", "grafana"}  # nobody waits for them
+UNWATCHED = {
+    *ONCE,
+    "follower",
+    "spark-executor",
+    "prometheus",
+    "grafana",
+}  # no service waits for them
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -110,7 +110,7 @@ def test_a_token_that_is_taken_back_and_a_file_that_went_bad(
     served.token_file.write_text("ann viewer\n")
     for _ in range(2):
         answer = served.client(Role.ADMIN).get(JOBS)
-        assert_refused(answer, 503, "its log says why")
+        assert_refused(answer, 503, "its log has the reason")
         assert str(served.token_file) not in answer.text
     assert caplog.text.count("tokens.txt:1: has 2 words") == 1
 
@@ -292,7 +292,7 @@ def test_a_standby_names_the_leader(tmp_path: Path) -> None:
         answer = client.request(method, path.format(job=JOB))
         assert_refused(answer, 503, f"ask {LEADER.url}")
         assert answer.json()["error"]["leader"] == LEADER.url
-    assert_refused(served.client().get(JOBS), 401, "no token")  # is told to nobody else
+    assert_refused(served.client().get(JOBS), 401, "no token")  # is answered to no other client
     assert client.get("/healthz").json() == {"ok": True, "leader": False}
     assert "perseid_leader 0.0" in client.get("/metrics").text
     served.registry.remove_leader(LEADER.id, LEADER.pid)

@@ -1,4 +1,4 @@
-"""A checkpoint that the user asks for: taken at once, by whoever leads, until one is complete."""
+"""A checkpoint that the user asks for: taken at once, by any leader, until one is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the leader's log says of a job's life."""
+"""What the leader's log has of a job's life."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_a_part_of_changes_counts_while_the_checkpoint_that_it_changes_is_kept(
         note(world, leader, *(replace(part(world, token, p), chain=chain) for p in (0, 1)),
             done(world, token, leader.job().tip.offset))  # fmt: skip
         assert (world.pointers[JOB].pointers[0].epoch == token.epoch) == complete
-        assert leader.job().collecting is None, "given up at once; simulation seed 1779"
+        assert leader.job().collecting is None, "aborted at once; simulation seed 1779"
     assert "changes checkpoint 1, which is no longer kept" in leader.job().events[-1]
 
 
@@ -226,7 +226,7 @@ def test_a_checkpoint_that_takes_too_long_is_aborted(world: World, leader: Leade
 
 
 def test_a_large_state_has_the_time_that_a_slow_line_needs(world: World, leader: Leader) -> None:
-    """Given up after 300 s whatever its size, it was begun again for ever."""
+    """Aborted after 300 s whatever its size, it was begun again without end."""
     token = checkpoint_token(world, leader)
     reported = replace(done(world, token, leader.job().tip.offset), state_bytes=900_000_000)
     note(world, leader, reported)
@@ -269,7 +269,7 @@ def test_a_new_owner_that_resumes_after_the_epoch_does_not_either(
     world: World, leader: Leader
 ) -> None:
     token = checkpoint_token(world, leader)
-    world.workers = ["w2-1"]  # the old owner ended the epoch and died before it said so
+    world.workers = ["w2-1"]  # the old owner ended the epoch and died before it reported it
     leader.look()
     assert leader.job().collecting is not None
     world.report(JOB, "running", epoch=token.epoch)

@@ -104,7 +104,7 @@ def test_a_changed_job_ends_an_epoch_that_is_committed_in_part(
 
 
 def test_the_host_with_the_state_logs_ends_it(world: World, leader: Leader) -> None:
-    """Another would compute what is behind the checkpoint again, with the corrected code."""
+    """Another would compute what is after the checkpoint again, with the corrected code."""
     half_committed(world, leader)
     world.workers = ["w0-1", "w1-2"]
     leader.look()
@@ -224,10 +224,10 @@ def steps(world: World, leader: Leader) -> None:
 
 
 def test_a_token_that_is_taken_back_takes_its_time_with_it(world: World, leader: Leader) -> None:
-    """The clocks of its leader were ahead; whoever reads the log counts the next token."""
+    """The clocks of its leader were ahead; any reader of the log counts the next token."""
     run(world, leader, 2)
     before = last(world)
-    world.time_s += 600  # of all clocks of this leader, which dies behind the token
+    world.time_s += 600  # of all clocks of this leader, which dies after the token
     world.produce(0, 10)
     leader.poll()
     bad = last(world)
@@ -269,13 +269,13 @@ def test_an_operator_that_leads_to_no_sink_may_be_the_one_that_raised(
 
 
 def aside(spec: JobSpec) -> JobSpec:
-    """With another operator that keeps state and that nobody reads."""
+    """With another operator that keeps state and that is not read."""
     other = spec.operators["counts"].model_copy(update={"use": "m:Other"})
     return spec.model_copy(update={"operators": {**spec.operators, "other": other}})
 
 
 def test_an_epoch_without_input_is_ended_and_not_taken_back(world: World, leader: Leader) -> None:
-    """What raises behind all rows, or at a timer, raises in any epoch of the old revision."""
+    """What raises after all rows, or at a timer, raises in any epoch of the old revision."""
     run(world, leader, 2)
     leader.tick(10)
     assert last(world).records == 0
@@ -356,7 +356,7 @@ def test_other_changes_leave_the_last_epoch_without_input_to_the_old_revision(
 def test_where_the_old_revision_cannot_end_the_changed_one_does(
     world: World, leader: Leader, resumed: bool
 ) -> None:
-    """It fails in the epoch without input, or behind it, while its correction is applied."""
+    """It fails in the epoch without input, or after it, while its correction is applied."""
     failed_in_flight(world, leader)
     new_revision(world, leader)
     world.report(JOB, "running")
@@ -381,7 +381,7 @@ def test_where_the_old_revision_cannot_end_the_changed_one_does(
 def test_a_failure_after_which_another_revision_waits_is_not_the_end(
     world: World, leader: Leader
 ) -> None:
-    """It was applied a moment before: nobody would type `jobs start` for it."""
+    """It was applied a moment before: no user would type `jobs start` for it."""
     run(world, leader, 2)
     world.produce(0, 10)
     leader.poll()

@@ -50,7 +50,7 @@ def test_the_epoch_is_taken_back_once_another_revision_is_wanted(
 ) -> None:
     bad = in_flight(world, leader)
     die(world, leader, DEATHS_MAX + 1)
-    assert world.plans[JOB].owner is not None, "without another revision it is tried for ever"
+    assert world.plans[JOB].owner is not None, "without another revision it is retried without end"
     assert world.statuses[JOB].error is None
     new_revision(world, leader)
     die(world, leader, 1)
@@ -117,7 +117,7 @@ def test_what_passes_does_not_count(world: World, leader: Leader) -> None:
 def test_what_fails_for_as_long_as_nothing_gets_done_counts(
     world: World, leader: Leader, in_flight_too: bool
 ) -> None:
-    """Its packages cannot be had, say, or a service that its code asks is no more."""
+    """Its packages cannot be had, or a service that its code asks is no more."""
     if in_flight_too:
         in_flight(world, leader)
     else:
@@ -149,7 +149,7 @@ def test_what_died_without_an_epoch_gives_nothing_away(world: World, leader: Lea
 def test_the_failure_stays_in_the_status_until_its_epoch_is_dealt_with(
     world: World, leader: Leader
 ) -> None:
-    """The job is loaded beside what else is done, and a leader may die meanwhile."""
+    """The job is loaded while other work is done, and a leader may die meanwhile."""
     in_flight(world, leader)
     new_revision(world, leader)
     die(world, leader, DEATHS_MAX - 1)

@@ -1,4 +1,4 @@
-"""Large records make epochs smaller, before any is read and behind it; no offset is left out."""
+"""Large records make epochs smaller, before any is read and after it; no offset is left out."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_record_above_the_bound_is_an_epoch_of_its_own(world: World, leader: L
 
 
 def test_slow_large_records_have_still_smaller_epochs(world: World, leader: Leader) -> None:
-    """An epoch at the bound in bytes tells of its duration, however few records it has."""
+    """An epoch at the bound in bytes reports its duration, however few records it has."""
     world.record_bytes = {"lines": 1000}
     world.produce(0, 10**6)
     sizes = []

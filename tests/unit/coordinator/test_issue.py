@@ -23,7 +23,7 @@ def records(token: Token) -> int:
 
 
 def learn(world: World, leader: Leader) -> None:
-    """An epoch of one record, behind which the leader knows how large records are."""
+    """An epoch of one record, after which the leader knows how large records are."""
     world.produce(0, 1)
     leader.poll()
     run_one(world, leader)
@@ -145,7 +145,7 @@ def epoch_of(rows: int, duration_ms: int) -> EpochDone:
         (20_000, 10, 40_000),  # but never more than doubled at once
         (20_000, 1000, 10_000),
         (20_000, 60_000, 10_000),
-        (9_000, 5000, 20_000),  # a small epoch tells nothing
+        (9_000, 5000, 20_000),  # a small epoch shows nothing
         (20_000, 0, 20_000),
     ],
 )

@@ -1,4 +1,4 @@
-"""A new leader believes the end of a fragment, whatever comes late behind it."""
+"""A new leader believes the end of a fragment, whatever comes late after it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_fragment_that_reports_running_continues() -> None:
 
 
 def collecting() -> tuple[World, Leader]:
-    """A job that runs, with a checkpoint of epoch 1 of which no part was told yet."""
+    """A job that runs, with a checkpoint of epoch 1 of which no part was reported yet."""
     world = restoring()
     leader = Leader(world)
     leader.look()
@@ -79,9 +79,9 @@ def test_a_job_whose_progress_lost_its_end_is_read_again() -> None:
     assert leader.job().phase is Phase.LOADING
     leader.tick(1)
     job = leader.job()
-    assert job.phase is Phase.RESTORING  # its owner lives, and has said nothing that is there
+    assert job.phase is Phase.RESTORING  # its owner lives, and none of its reports is there
     assert "perseid.wordcount.progress[0] was cut" in job.events
-    assert job.collecting is None  # parts may have been told that nobody will tell again
+    assert job.collecting is None  # parts may have been reported that no task will report again
     world.work(JOB)
     leader.listen()
     assert leader.job().phase is Phase.RUNNING

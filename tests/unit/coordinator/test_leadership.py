@@ -96,7 +96,7 @@ def test_another_leader_means_the_end(setting: Setting) -> None:
 def test_an_error_that_is_no_missing_answer_ends_the_leader(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """Its thread would be gone, and nobody could lead for as long as the session lives."""
+    """Its thread would be gone, and no other could lead for as long as the session lives."""
 
     def broken() -> None:
         raise error

@@ -25,7 +25,7 @@ def test_a_burst_and_then_the_rate() -> None:
 def test_never_more_than_burst_and_rate_allow(
     waits: list[float], per_s: float, burst: float
 ) -> None:
-    """In any stretch of time, and who waits as long as it was told gets through."""
+    """In any stretch of time, and who waits as long as it was asked to gets through."""
     clock = ManualClock()
     limit = RateLimit(clock.monotonic_s, Rate(per_s, burst))
     served: list[float] = []

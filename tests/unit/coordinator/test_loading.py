@@ -30,7 +30,7 @@ def offsets(loaded: ev.JobLoaded) -> dict[int, int]:
 
 
 def watch(setting: Setting, loader: Loader) -> None:
-    """It is seen that nobody issues tokens of the job UUID before any more."""
+    """It is seen that no leader issues tokens of the earlier job UUID any more."""
     with pytest.raises(RetryableError, match="may be in use"):
         loader.load(setting.entry)
     setting.kafka.clock.sleep(foreign.ALIVE_S)
@@ -88,7 +88,7 @@ def test_a_start_that_is_not_there_is_refused(setting: Setting) -> None:
 def test_a_load_leaves_no_reader_in_the_jobs_logs(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each would be a client with threads of its own: thousands behind a change of leader."""
+    """Each would be a client with threads of its own: thousands after a change of leader."""
     loader, closed = setting.loader(), list[int]()
     monkeypatch.setattr(loader.clients.reader, "close", lambda: closed.append(1))
     with pytest.raises(TransientAnswer):
@@ -148,7 +148,7 @@ def test_a_log_that_is_trimmed_while_its_end_is_read_fails_no_job(
 def test_generations_begin_above_all_that_kafka_knows(setting: Setting, where: str) -> None:
     """ZooKeeper has lost what it knew of the name: the old job's records would fence the new one.
 
-    Every sink would say that a newer owner has taken over, once for each generation between.
+    Every sink would report that a newer owner has taken over, once for each generation between.
     """
     setting.source()
     record = LedgerRecord("u0", 1, "counts", 3, 37 if where == "ledger" else 2, 9, 3)
@@ -230,7 +230,7 @@ def test_a_source_that_no_token_names_begins_by_its_start(setting: Setting) -> N
 def test_a_source_that_only_a_taken_back_token_names_begins_where_it_had_begun(
     setting: Setting,
 ) -> None:
-    """It says `start: latest`, and its records of that token are to be read again."""
+    """It has `start: latest`, and its records of that token are to be read again."""
     running(setting)
     archive = adds_latest(setting)
     setting.fenced.put_plan(Plan(JOB, "u1", 4, "w1-1", "r2", archive, 1, 3, 6))
@@ -250,7 +250,7 @@ def test_a_source_that_only_a_taken_back_token_names_begins_where_it_had_begun(
 
 
 def test_the_stamps_of_the_log_come_with_the_tokens_and_with_the_claim(setting: Setting) -> None:
-    """They tell how much time has passed since the last token, whoever issued it."""
+    """They give how much time has passed since the last token, of any leader."""
     running(setting)
     setting.kafka.clock.sleep(3_600)
     loaded = setting.loader(epoch=2).load(setting.entry)
@@ -364,7 +364,7 @@ def test_a_switch_loads_the_new_program_and_grows_the_ledger(setting: Setting) -
 
 
 def test_a_known_source_need_not_have_its_first_records_any_more(setting: Setting) -> None:
-    """`start: {0: 3}`, and retention is past 3: the job goes on from its position all the same."""
+    """`start: {0: 3}`, and retention is past 3: the job resumes from its position all the same."""
     running(setting)
     setting.topics.delete_records({("lines", 0): 40})
     given = setting.apply(**{"start: earliest": "start: {0: 3}"})

@@ -1,4 +1,4 @@
-"""Loads that take for ever hold up no other."""
+"""Loads without an end hold up no other."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Loads:
 
     def __init__(self) -> None:
         self.pool = LoadingPool(PATIENCE_S)
-        self.go_on = threading.Event()
+        self.released = threading.Event()
         self.begun: SimpleQueue[str] = SimpleQueue()
         self.ended: SimpleQueue[str] = SimpleQueue()
 
     def hang(self, job: str) -> None:
-        self._submit(job, lambda: self.go_on.wait(60))
+        self._submit(job, lambda: self.released.wait(60))
 
     def end(self, job: str) -> None:
         self._submit(job, lambda: None)
@@ -44,9 +44,9 @@ class Loads:
         pool = self.pool
         running = len(pool._begun_s)
         until(lambda: pool._prompt(time.monotonic()) == 0, SOON_S, "all of them to be slow")
-        self.go_on.set()
+        self.released.set()
         until(lambda: len(pool._slow) == running, SOON_S, "them to end")
-        self.go_on.clear()
+        self.released.clear()
         while not self.ended.empty():
             self.ended.get()
 
@@ -58,7 +58,7 @@ class Loads:
 def loads() -> Iterator[Loads]:
     made = Loads()
     yield made
-    made.go_on.set()
+    made.released.set()
     made.pool.close()
 
 
@@ -75,7 +75,7 @@ def test_no_more_than_a_few_load_at_once_where_all_are_prompt(loads: Loads) -> N
         loads.hang(f"job-{i}")
     assert loads.have_begun(THREADS) == [f"job-{i}" for i in range(THREADS)]
     assert len(loads.pool._begun_s) == THREADS
-    loads.go_on.set()
+    loads.released.set()
     assert loads.have_begun(THREADS) == [f"job-{i}" for i in range(THREADS, 2 * THREADS)]
 
 
@@ -92,7 +92,7 @@ def test_jobs_that_were_slow_leave_threads_to_the_others(loads: Loads) -> None:
     for i in range(2 * THREADS):
         loads.end(f"prompt-{i}")
     assert loads.have_begun(2 * THREADS) == [f"prompt-{i}" for i in range(2 * THREADS)]
-    loads.go_on.set()
+    loads.released.set()
     assert len(loads.have_begun(THREADS)) == THREADS  # of the slow ones, in the end
 
 
@@ -111,6 +111,6 @@ def test_what_waits_at_the_end_never_begins(loads: Loads) -> None:
     loads.have_begun(THREADS)
     loads.pool.close()
     loads.end("late")
-    loads.go_on.set()
+    loads.released.set()
     loads.pool._threads.shutdown(wait=True)
     assert loads.begun.empty()

@@ -44,7 +44,7 @@ def checks(epoch: int, count: int) -> tuple[InputCheck, ...]:
 
 
 def test_a_token_carries_the_checks_of_256_tasks_and_40_sources() -> None:
-    """All that an epoch tells; so they do not become more and more."""
+    """All that an epoch reports; so they do not become more and more."""
     job = JobState(JOB, job_entry())
     for epoch in range(1, 50):
         job = input_checks.with_checks(job, checks(epoch, 256 * 40))

@@ -1,4 +1,4 @@
-"""/metrics: what it says of a job's life, and the table in API.md that documents it."""
+"""/metrics: what it shows of a job's life, and the table in API.md that documents it."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_counters_continue_when_the_leader_reads_the_job_again(
     run(world, leader, 30)
     world.produce(0, 12)
     leader.poll()
-    world.work(JOB)  # nobody listens: it is read from the progress topic
+    world.work(JOB)  # no listener: it is read from the progress topic
     lose_track(leader)
     assert of_job(leader, "job_rows_in_total") == 42
     leader.listen()

@@ -1,4 +1,4 @@
-"""What the mirror tells of a job, when, and what becomes of an old leader's."""
+"""What the mirror publishes of a job, when, and what becomes of an old leader's."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_only_what_changes_is_written_and_each_hour_all(world: World, leader: Le
     assert mirrored.look() == []
     world.produce(1, 10)
     leader.poll()
-    assert mirrored.look() == []  # a token names it, and nobody has committed it
+    assert mirrored.look() == []  # a token names it, and no group has committed it
     world.work(JOB)
     leader.listen()
     assert mirrored.look() == [{("lines", 0): 0, ("lines", 1): 10}]
@@ -114,10 +114,10 @@ def test_an_old_leader_sets_nothing_back(world: World, leader: Leader) -> None:
     world.work(JOB)
     new_leader.listen()
     (reported,) = new.look()
-    leader.listen()  # the old one goes on, and thinks for a moment that it leads
+    leader.listen()  # the old one runs on, and believes for a moment that it leads
     assert old.look(REFRESH_S) == []
     old.leads = False
-    assert old.look(REFRESH_S) == []  # it has acquired anew, and writes nothing without a lease
+    assert old.look(REFRESH_S) == []  # it has acquired again, and writes nothing without a lease
     assert old.groups.offsets[JOB] == reported
     assert new.look(REFRESH_S) == []  # shut out by that
     assert new.look(REFRESH_S) == [reported]

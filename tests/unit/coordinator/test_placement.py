@@ -35,7 +35,7 @@ def test_the_least_loaded_worker_is_chosen(
     [
         (["w1-1", "w2-1"], "w2-1", "w2-1"),
         (["w1-1", "w2-2"], "w2-1", "w2-2"),  # the same worker's next life
-        (["w1-1", "w3-1"], "w2-1", "w1-1"),  # nobody knows where it was
+        (["w1-1", "w3-1"], "w2-1", "w1-1"),  # it is unknown where it was
         (["w1-1", "w2-1"], None, "w1-1"),
     ],
 )
@@ -241,7 +241,7 @@ def test_a_worker_that_leaves_hands_its_job_over_without_a_failure(
 def test_a_worker_that_left_before_its_word_was_heard_is_no_failure(
     world: World, leader: Leader
 ) -> None:
-    """What it tells of its jobs and its end come by two ways, Kafka's and ZooKeeper's."""
+    """What it reports of its jobs and its end come by two ways, Kafka's and ZooKeeper's."""
     world.workers = ["w1-1", "w2-1"]
     world.leaving = {"w1-1"}
     leader.look()

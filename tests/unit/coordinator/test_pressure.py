@@ -24,7 +24,7 @@ def limited(world: World) -> World:
 
 
 def sizes_of_epochs(world: World, leader: Leader, filled: list[float]) -> list[int]:
-    """The records of the token that is issued behind an epoch that left the state so full."""
+    """The records of the token that is issued after an epoch that left the state so full."""
     named = []
     for share in filled:
         world.states = (OperatorState("counts", int(share * LIMIT), 100),)

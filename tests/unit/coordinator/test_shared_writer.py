@@ -15,7 +15,7 @@ LIMIT_S = 20.0
 
 
 class Writer:
-    """Its append to `stuck` lasts until `given_up`, and fails."""
+    """Its append to `stuck` lasts until `abandoned`, and fails."""
 
     aborted: Event
 

@@ -54,7 +54,7 @@ def test_a_deleted_topic_stops_the_job(world: World, leader: Leader) -> None:
 def test_a_topic_that_a_broker_does_not_know_for_a_second_is_an_event(
     world: World, leader: Leader
 ) -> None:
-    """While brokers restart one of them says so, in between good looks."""
+    """While brokers restart one of them answers so, in between good looks."""
     for _ in range(20):
         leader.feed(TopicsSeen({"lines": None}))
         leader.tick(1)
@@ -129,7 +129,7 @@ def test_a_job_that_does_not_run_is_not_judged(world: World, leader: Leader, pha
 
 
 def test_a_source_that_ends_below_the_position_stops_the_job(world: World, leader: Leader) -> None:
-    """Records that are written there later have offsets that were read: nobody would see them."""
+    """Records that are written there later have offsets that were read: no job would see them."""
     world.produce(0, 1000)
     leader.tick(1)
     leader.poll()
@@ -184,7 +184,7 @@ def test_what_a_source_that_was_cut_is_now_decides_what_is_reported(
 def test_an_end_from_before_the_position_was_reached_means_nothing(
     world: World, leader: Leader
 ) -> None:
-    """Two threads look at ends: an older answer may come behind the token of a newer one."""
+    """Two threads look at ends: an older answer may come after the token of a newer one."""
     asked_s = world.time_s + 1
     leader.tick(2)
     world.produce(0, 1000)

@@ -45,7 +45,7 @@ def test_a_large_partition_is_read_by_all_tasks_unless_its_order_counts() -> Non
 
 
 def test_a_quiet_partition_does_not_move_the_others_to_other_tasks() -> None:
-    """Else each task would open its consumers anew whenever one of 200 has nothing."""
+    """Else each task would open its consumers again whenever one of 200 has nothing."""
     places = [("lines", p) for p in range(200)]
     home = {p: task for task in range(4) for p in range(task, 200, 4)}
     for quiet in (0, 1, 77):
@@ -56,7 +56,7 @@ def test_a_quiet_partition_does_not_move_the_others_to_other_tasks() -> None:
 
 @pytest.mark.parametrize("large", [range(0, 10_000, 16), range(1)])
 def test_10_000_uneven_partitions_are_distributed_in_a_moment(large: range) -> None:
-    """Each epoch anew, by the process that leads all jobs."""
+    """Each epoch again, by the process that leads all jobs."""
     ranges = tuple(source_range(p, 100_000 if p in large else 2) for p in range(10_000))
     started_s = time.process_time()
     split(ranges, 16)
@@ -97,7 +97,7 @@ def spec(sinks: dict[str, str], free: set[str]) -> JobSpec:
         sources={name: SourceSpec(topic=name, format="text") for name in ("plain", "summed")},
         operators={
             "cut": operator("plain"), "clean": operator("cut.rest"),
-            "sums": operator("summed", key=("k",)), "behind": operator("sums"),
+            "sums": operator("summed", key=("k",)), "after": operator("sums"),
         },
         sinks={
             name: SinkSpec(
@@ -113,7 +113,7 @@ def spec(sinks: dict[str, str], free: set[str]) -> JobSpec:
     ("sinks", "ordered"),
     [
         ({"s": "plain"}, {"plain"}), ({"s": "clean"}, {"plain"}), ({"s": "cut.rest"}, {"plain"}),
-        ({"s": "sums"}, set()), ({"s": "behind"}, set()),
+        ({"s": "sums"}, set()), ({"s": "after"}, set()),
         ({"s": "sums", "t": "summed"}, {"summed"}), ({"free": "clean"}, set()),
         ({"free": "clean", "t": "cut"}, {"plain"}),
     ],

@@ -1,4 +1,4 @@
-"""Input behind an open transaction: lag counts it, and people are told after a while."""
+"""Input after an open transaction: lag counts it, and after a while it is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checkpoint store: files that nobody needs go after a day, and no other."""
+"""The checkpoint store: files that no job needs go after a day, and no other."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def of_another(setting: Setting, at_ms: int) -> str:
 
 @pytest.fixture
 def filled(setting: Setting) -> Setting:
-    """A job with two revisions in use and one of before, and what is left of other things."""
+    """A job with two revisions in use and an earlier one, and what is left of other things."""
     setting.plan(archive=PLANNED)
     setting.fenced.put_pointers(JOB, CheckpointPointers("u1"))
     for path in (
@@ -73,7 +73,7 @@ def test_nothing_goes_that_another_deployment_may_need(
     assert sweeper(filled).sweep() == 0
     assert before <= set(filled.store.written_ms())
     assert path in caplog.text
-    filled.store.delete(path)  # as the line says
+    filled.store.delete(path)  # as the line asks
     assert sweeper(filled).sweep() == 3
 
 

@@ -365,7 +365,7 @@ def test_where_a_source_begins_at_its_end_is_reported_at_once(world: World, lead
 
 
 class WithoutTopic(Leader):
-    """What the applied revision reads was deleted behind its apply."""
+    """What the applied revision reads was deleted after its apply."""
 
     def _load_program(self, action: act.LoadProgram) -> ev.Event:
         text = "source topic more does not exist"
@@ -414,8 +414,8 @@ def test_the_table_is_what_is_enforced() -> None:
             if finish is start or finish in ALLOWED[start]:
                 check("j", start, finish, ())
             else:
-                with pytest.raises(InvalidTransition, match="told before"):
-                    check("j", start, finish, ("told before",))
+                with pytest.raises(InvalidTransition, match="earlier line"):
+                    check("j", start, finish, ("earlier line",))
 
 
 def test_a_leader_that_crashes_anywhere_leaves_a_job_that_comes_up(world: World) -> None:

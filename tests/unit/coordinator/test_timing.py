@@ -25,7 +25,7 @@ def timed(size_timed: bool) -> FaultToleranceSpec:
 
 @pytest.fixture
 def sized(world: World) -> World:
-    """The world before its leader has looked: the job says `sizeTimed: true`."""
+    """The world before its leader has looked: the job has `sizeTimed: true`."""
     world.programs["archive-1"] = job_spec(fault_tolerance=timed(True))
     return world
 
@@ -63,7 +63,7 @@ def test_a_checkpoint_is_taken_after_the_drop(sized: World) -> None:
     leader.look()
     asked = run(sized, leader, 300)
     assert 9 <= len(asked) <= 10
-    assert all(state_bytes(at_s) <= 3000 for at_s in asked[3:])  # behind the first profile
+    assert all(state_bytes(at_s) <= 3000 for at_s in asked[3:])  # after the first profile
     assert {p.bytes for p in sized.pointers[JOB].pointers} == {20}  # of a part 10
 
 

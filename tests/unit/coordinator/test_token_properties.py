@@ -70,7 +70,7 @@ class Play:
         elif kind == "work":
             self.world.work(JOB, a, duration_ms=b)
         elif kind == "fail" and JOB in self.world.plans:
-            self.world.report(JOB, "failed", error="a passing fault")
+            self.world.report(JOB, "failed", error="a transient fault")
         elif kind == "new leader":
             self.replace_leader()
         elif kind == "crash":
@@ -102,7 +102,7 @@ class Play:
         self.leader.look()
 
     def zombie(self, seconds: float) -> None:
-        """The leader of before wakes up: it may append, and every other write of it is refused."""
+        """The earlier leader wakes up: it may append, and every other write of it is refused."""
         if self.old is None or self.old.state.epoch == self.world.leader_epoch:
             return
         with contextlib.suppress(FencedError, Crashed):
@@ -143,7 +143,7 @@ def check(world: World) -> None:
 
 
 def check_watermarks(world: World) -> None:
-    """Never falling, and never above what the tokens before tell the workers to read."""
+    """Never falling, and never above what the tokens before let the workers read."""
     last: float = -inf
     ends = dict.fromkeys(range(PARTITIONS), 0)
     for token in world.valid(JOB).values():

@@ -1,4 +1,4 @@
-"""Token time passes as the monotonic clock does, whatever wall clocks say."""
+"""Token time passes as the monotonic clock does, whatever wall clocks show."""
 
 from itertools import pairwise
 
@@ -115,7 +115,7 @@ def test_a_stopped_job_is_as_much_older_when_the_same_leader_starts_it_again(
 ) -> None:
     before = issue(world, leader)[-1]
     want(world, leader, desired="stopped")
-    world.wall_ahead_s = -HOUR_S  # nobody needs it: the leader has been there all the time
+    world.wall_ahead_s = -HOUR_S  # it is not needed: the leader has been there all the time
     world.time_s += MONTH_S
     leader.tick()
     want(world, leader, desired="running")

@@ -1,4 +1,4 @@
-"""Token log and ledger: what nobody needs is deleted behind a checkpoint, and nothing else."""
+"""Token log and ledger: what is not needed is deleted after a checkpoint, and nothing else."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_trim_that_fails_again_and_again_is_reported_once(world: World, leader
         ([(2, 4), (4, 5), (6, 6), (8, 7)], 5, 6),
         ([(2, 6), (4, 7)], 5, 2),
         ([(2, 4), (4, 5)], 5, 4),  # all are old: the last one stays
-        ([(2, 5), (4, 5), (6, 6)], 5, 6),  # a claim says its epoch once more
+        ([(2, 5), (4, 5), (6, 6)], 5, 6),  # a claim repeats its epoch
         ([(9, 3)], 5, 9),
     ],
 )
@@ -168,7 +168,7 @@ def committed(setting: Setting, partition: int, *epochs: int) -> None:
 
 
 def with_ledger(setting: Setting) -> None:
-    """Epochs 1 to 3, of which partition 3 has only the first: it is of a layout of before."""
+    """Epochs 1 to 3, of which partition 3 has only the first: it is of an earlier layout."""
     running(setting)
     setting.topics.create(LEDGER, 4)
     setting.topics.grow(LEDGER, 4)  # as many as the example's operators need
@@ -250,7 +250,7 @@ def test_nothing_goes_of_a_topic_that_was_recreated(setting: Setting) -> None:
 
 
 class TrimmedMeanwhile(FakeTopics):
-    """Says where a log began a moment ago."""
+    """Answers where a log began a moment ago."""
 
     def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         before = super().starts(partitions)
@@ -267,7 +267,7 @@ def test_a_ledger_that_is_trimmed_while_it_is_read_is_read_to_its_end(setting: S
 
 
 class Paused(FakeTopics):
-    """Stands still once it has asked for a log's end, while others go on and trim."""
+    """Pauses once it has asked for a log's end, while others continue and trim."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting.kafka)
@@ -286,7 +286,7 @@ def committed_since(setting: Setting) -> None:
     setting.topics.delete_records({(LEDGER, 0): setting.topics.ends([(LEDGER, 0)])[LEDGER, 0] - 1})
 
 
-@pytest.mark.parametrize("later", [False, True], ids=["before", "behind"])
+@pytest.mark.parametrize("later", [False, True], ids=["before", "after"])
 def test_a_ledger_that_was_trimmed_after_a_readers_end_is_not_taken_for_empty(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, *, later: bool
 ) -> None:

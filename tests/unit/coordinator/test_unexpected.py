@@ -1,4 +1,4 @@
-"""Errors of code or data that nobody gave a type: a few tries at one epoch, then the job stops."""
+"""Errors of code or data without a type: a few tries at one epoch, then the job stops."""
 
 from __future__ import annotations
 
@@ -93,15 +93,15 @@ def test_a_job_that_cannot_be_loaded_for_a_defect_ends_at_the_third_try(
 ) -> None:
     entry = world.entries[JOB]
     for tried in range(1, TRIES_MAX + 1):
-        leader.feed(ev.ActionFailed(JOB, "PutPlan", "written anew"))  # it is to be loaded again
+        leader.feed(ev.ActionFailed(JOB, "PutPlan", "written again"))  # it is to be loaded again
         leader.feed(ev.JobLoadFailed(JOB, entry, "UnexpectedError", TEXT, permanent=False))
         assert (world.statuses[JOB].state == "failed") is (tried == TRIES_MAX)
 
 
 def test_what_passes_while_it_is_loaded_is_no_try(world: World, leader: Leader) -> None:
-    """The store is away for a while, and what it says when it is back is unexpected once."""
+    """The store is away for a while, and its answer when it is back is unexpected once."""
     entry = world.entries[JOB]
-    leader.feed(ev.ActionFailed(JOB, "PutPlan", "written anew"))
+    leader.feed(ev.ActionFailed(JOB, "PutPlan", "written again"))
     for kind in ["RetryableError"] * 10 + ["UnexpectedError"] * (TRIES_MAX - 1):
         leader.feed(ev.JobLoadFailed(JOB, entry, kind, TEXT, permanent=False))
     assert world.statuses[JOB].state != "failed"
@@ -111,13 +111,13 @@ def test_what_passes_while_it_is_loaded_is_no_try(world: World, leader: Leader) 
 
 def test_tries_of_an_epoch_are_none_of_its_loading(world: World, leader: Leader) -> None:
     fail(world, leader, TRIES_MAX - 1)
-    leader.feed(ev.ActionFailed(JOB, "PutPlan", "written anew"))
+    leader.feed(ev.ActionFailed(JOB, "PutPlan", "written again"))
     leader.feed(ev.JobLoadFailed(JOB, world.entries[JOB], "UnexpectedError", TEXT, permanent=False))
     assert world.statuses[JOB].state != "failed"
 
 
 def test_started_again_its_loading_has_all_tries(world: World, leader: Leader) -> None:
-    leader.feed(ev.ActionFailed(JOB, "PutPlan", "written anew"))
+    leader.feed(ev.ActionFailed(JOB, "PutPlan", "written again"))
     for _ in range(TRIES_MAX):
         leader.feed(
             ev.JobLoadFailed(JOB, world.entries[JOB], "UnexpectedError", TEXT, permanent=False)

@@ -1,4 +1,4 @@
-"""What the watchers tell, and in which order."""
+"""What the watchers report, and in which order."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_broker_that_does_not_answer_with_ends_delays_no_epoch(
 
 
 def append_states(kafka: kafka_handle.Kafka, job: str, *states: str) -> None:
-    """By a producer of its own each time: one of before is refused where the log was cut."""
+    """By a producer of its own each time: an earlier one is refused where the log was cut."""
     assert kafka.model is not None
     log = ProgressLog(job, writer=FakeLogWriter(kafka.model))
     for state in states:

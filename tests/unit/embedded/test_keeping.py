@@ -192,7 +192,7 @@ def test_pause_and_resume_reach_the_whole_tree(cluster: Cluster) -> None:
     pids = cluster.pause("a")
     until(lambda: {_state(pid) for pid in pids} == {"T"}, 20, "both to be stopped")
     assert sorted(cluster.resume("a")) == sorted(pids)
-    until(lambda: "T" not in {_state(pid) for pid in pids}, 20, "both to go on")
+    until(lambda: "T" not in {_state(pid) for pid in pids}, 20, "both to continue")
 
 
 def _state(pid: int) -> str:

@@ -1,4 +1,4 @@
-"""Log files are emptied behind a copy while their process writes, and few copies are kept."""
+"""Log files are emptied after a copy while their process writes, and few copies are kept."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ ANSWER = TransientAnswer.__name__
 
 
 def repeated(kind: str, pause_s: float, times: int) -> Repeated:
-    """What is known behind so many of the same answers."""
+    """What is known after so many of the same answers."""
     answer = None
     for number in range(times):
         answer = heard(answer, "load", kind, 100.0 + number * pause_s)

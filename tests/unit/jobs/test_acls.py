@@ -1,4 +1,4 @@
-"""The rights that a job needs, and that the commands say the same as the document."""
+"""The rights that a job needs, and that the commands agree with the document."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_workers_have_least_rights() -> None:
 
 
 def test_a_jobs_prefix_is_no_other_jobs() -> None:
-    """No name of a job has a dot, so behind the name of one there is never more of another."""
+    """No name of a job has a dot, so after the name of one there is never more of another."""
     rules = acls.of_workers(parse.loads(JOB), "User:a")
     (ids,) = [r for r in rules if r.prefixed]
     assert not "perseid.clicks-more.1.op.0".startswith(ids.name)

@@ -380,7 +380,7 @@ def test_waiting_takes_only_the_answer_to_this_request(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("count", "counter", "archive", "is_reported"),
-    [(3, 0, "", True), (2, 0, "", False), (9, -1, "", False), (9, 0, "of before", False)],
+    [(3, 0, "", True), (2, 0, "", False), (9, -1, "", False), (9, 0, "earlier", False)],
 )
 def test_waiting_ends_at_once_when_what_was_applied_fails_again_and_again(
     world: World, count: int, counter: int, archive: str, is_reported: bool
@@ -401,7 +401,7 @@ def test_waiting_ends_at_once_when_what_was_applied_fails_again_and_again(
 def test_brokers_on_which_no_transaction_can_begin_are_refused(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Jobs would wait for ever for one."""
+    """Jobs would wait without end for one."""
     large = {1: {"transaction.state.log.replication.factor": "3"}}
     monkeypatch.setattr(world.topics, "brokers", lambda: large)
     message = refusal(world, world.write())

@@ -165,7 +165,7 @@ def test_a_job_comes_back_as_it_was_but_for_its_owner(site: Site) -> None:
 
 
 def two_checkpoints(site: Site) -> CheckpointPointers:
-    """Of the job's last epoch as well, beside the one that it has."""
+    """Of the job's last epoch as well, besides the one that it has."""
     older = site.registry.pointers(JOB)
     site.complete(4)
     newest = site.registry.pointers(JOB)

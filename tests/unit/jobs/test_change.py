@@ -305,7 +305,7 @@ def test_operators_after_keyed_ones_do_not_count() -> None:
 
 
 def test_an_operator_counts_whose_dead_letters_one_task_commits_and_whose_rows_another() -> None:
-    """Behind a correction it could refuse a row that one of them has taken, or the reverse."""
+    """After a correction it could refuse a row that one of them has taken, or the reverse."""
     files = {**FILES, "late.py": b"raises"}
     downstream = "sinks:\n", "  late: {input: o, use: 'late:L'}\nsinks:\n"
     bisects = "sinks:\n", "  late: {input: o, use: 'late:L', errors: {operator: bisect}}\nsinks:\n"

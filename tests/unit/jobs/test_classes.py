@@ -1,4 +1,4 @@
-"""A job's classes against its job.yaml: what validation says about them."""
+"""A job's classes against its job.yaml: what validation reports about them."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class P(Operator):
 def reported_of(
     tmp_path: Path, read: str = "o.late", sent: str = "p", code: str = SIDES
 ) -> list[str]:
-    """What validation says, with lines."""
+    """What validation reports, with lines."""
     folder = tmp_path / str(len(list(tmp_path.iterdir())))
     folder.mkdir()
     (folder / "job.yaml").write_text(SIDED.replace("READ", read).replace("SENT", sent))
@@ -192,7 +192,7 @@ def test_what_a_class_declares_as_outputs(tmp_path: Path) -> None:
 
 
 def test_a_union_is_declared_as_one(tmp_path: Path) -> None:
-    """Whoever has several inputs and says nothing joins them, and so do the library's operators."""
+    """An operator with several inputs joins them by default, and so do the library's operators."""
     (tmp_path / "m.py").write_text("""\
 from perseid.jobs import Operator
 

@@ -1,4 +1,4 @@
-"""Types of columns: what job files may say has one meaning in Arrow."""
+"""Types of columns: what job files may contain has one meaning in Arrow."""
 
 import pyarrow as pa
 

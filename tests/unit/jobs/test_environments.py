@@ -1,4 +1,4 @@
-"""A job's own packages: what its lock file may say, and environments that are there or are not."""
+"""A job's own packages: what a lock file may contain, and environments, there or not."""
 
 from __future__ import annotations
 

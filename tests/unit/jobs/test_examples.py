@@ -1,4 +1,4 @@
-"""The shipped jobs are valid, and their operators compute what they say."""
+"""The shipped jobs are valid, and their operators compute what they describe."""
 
 from __future__ import annotations
 

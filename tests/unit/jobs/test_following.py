@@ -1,4 +1,4 @@
-"""What a look at a config repository decides, and that whoever dies in one leaves nothing half."""
+"""What a look at a config repository decides, and that a death in one leaves nothing half."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_looks_with_transient_failures_are_repeated_soon_and_then_less_often() -
     ("state", "result", "passes"),
     [
         ("unreachable", "applied", True),
-        ("applied", "refused", True),  # by the cluster: a topic that is not there yet, say
+        ("applied", "refused", True),  # by the cluster: such as a topic that is not there yet
         ("applied", "broken", False),
         ("refused", "applied", False),  # the commit as a whole, by its signature
     ],
@@ -371,7 +371,7 @@ def test_pruned_jobs_are_removed_and_broken_ones_are_reported() -> None:
 
 
 class Steps:
-    """Goes on from step to step, moving the clock by what the loop says."""
+    """Continues from step to step, moving the clock by what the loop asks for."""
 
     def __init__(self, world: World, who: Registry | None = None) -> None:
         self.clock = ManualClock()

@@ -67,19 +67,19 @@ CORPUS = {
     "kafka's own topic": (
         "name: a\nsources: {x: {topic: __consumer_offsets, format: text}}\n", "no leading '__'",
     ),
-    "newline behind a name": ('name: "a\\n"\n', "expected a name of"),
-    "newline behind a topic": (
+    "newline after a name": ('name: "a\\n"\n', "expected a name of"),
+    "newline after a topic": (
         'name: a\nsources: {x: {topic: "x\\n", format: text}}\n', "A-Z a-z"
     ),
-    "newline behind a source": (
+    "newline after a source": (
         'name: a\nsources: {"x\\n": {topic: x, format: text}}\n'
         'sinks: {o: {input: "x\\n", topic: y, format: text}}\n', "expected a name of",
     ),
-    "newline behind a file": (
+    "newline after a file": (
         'name: a\nsources: {x: {topic: x, format: avro, schema: "x.avsc\\n"}}\n',
         "a file inside the job's folder",
     ),
-    "newline behind a column": (
+    "newline after a column": (
         'name: a\nsources: {x: {topic: x, format: json, columns: {"k\\n": string}}}\n'
         "sinks: {o: {input: x, topic: y, format: json}}\n", "expected letters, digits",
     ),
@@ -168,7 +168,7 @@ def test_a_symbolic_link_is_no_job_file(tmp_path: Path) -> None:
 
 
 def test_words_are_words() -> None:
-    """`no`, `on` and dates are strings, as YAML 1.2 says."""
+    """`no`, `on` and dates are strings, as in YAML 1.2."""
     job = parse.loads(
         "name: no\nsources: {on: {topic: yes, format: text}}\n"
         "sinks: {o: {input: on, topic: t, format: text}}"

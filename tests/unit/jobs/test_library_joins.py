@@ -56,7 +56,7 @@ def job(
 
 
 def epochs_of(chance: random.Random) -> list[Epoch]:
-    """Rows whose times rise, less up to DELAY, with the watermark of before each epoch's rows."""
+    """Rows whose times rise, less up to DELAY, with the watermark before each epoch's rows."""
     found: list[Epoch] = []
     largest, number = None, 0
     while number < 150:

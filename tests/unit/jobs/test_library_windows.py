@@ -156,7 +156,7 @@ def test_late_rows_correct_what_was_reported(tmp_path: Path, kind: str, seed: in
         for row in windows.epoch(table(part)):
             emitted += 1
             key = row["user"], row["day"], row["start"]
-            assert last.get(key) != row, "told again as it was"
+            assert last.get(key) != row, "sent again as it was"
             last[key] = row
             if row["start"] == row["end"]:
                 assert row["n"] is None and row["lo"] is None

@@ -91,7 +91,7 @@ def test_errors_name_the_users_line(tmp_path: Path) -> None:
     (tmp_path / "e.py").write_text("import sys\nsys.exit(3)\n")
     with pytest.raises(BadInputError, match=r"e\.py:2: cannot be imported: SystemExit"):
         load(spec("e:O"), tmp_path)
-    with pytest.raises(BadInputError, match=r"no module gone beside job\.yaml.*e, m, s"):
+    with pytest.raises(BadInputError, match=r"no module gone next to job\.yaml.*e, m, s"):
         load(spec("gone:O"), tmp_path)
 
 
@@ -118,7 +118,7 @@ def test_a_linked_module_is_not_loaded(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     (tmp_path / "outside.py").write_text(CLASS.format(version=1))
     (tmp_path / "job" / "m.py").symlink_to(tmp_path / "outside.py")
-    with pytest.raises(BadInputError, match="no module m beside"):
+    with pytest.raises(BadInputError, match="no module m next to"):
         load(spec("m:O"), tmp_path / "job")
 
 

@@ -1,4 +1,4 @@
-"""The examples of the users' pages: job files are accepted, Python runs and does what is said.
+"""The examples of the users' pages: job files are accepted, Python runs and does what is described.
 
 `completed` and `module` complete fragments. Not run: SQL (it needs Spark), the first block of
 TESTING_JOBS.md (test_operators.py runs it), two blocks that need servers (their imports are run).

@@ -373,7 +373,7 @@ WRONG = "status (enum), address (record), tags (array), id (a union of long, str
 @pytest.mark.parametrize(
     ("more", "remedy"),
     [("", "write `format: bytes` and decode the records in a Python operator"),
-     (", registry: main", "leave them out of a.avsc: what the records have beside its fields is")],
+     (", registry: main", "leave them out of a.avsc: what the records have besides its fields is")],
 )  # fmt: skip
 def test_all_avro_fields_that_a_source_cannot_read_are_named_with_the_line(
     tmp_path: Path, more: str, remedy: str
@@ -460,8 +460,8 @@ def test_files_next_to_job_yaml(tmp_path: Path) -> None:
     )
     with pytest.raises(JobFileErrors) as caught:
         parse.load(tmp_path)
-    assert "sources.a.schema: found 'a.avsc', expected a file beside job.yaml" in str(caught.value)
-    assert "operators.o.use: found 'm:O', expected a module beside job.yaml" in str(caught.value)
+    assert "sources.a.schema: found 'a.avsc', expected a file next to job.yaml" in str(caught.value)
+    assert "operators.o.use: found 'm:O', expected a module next to job.yaml" in str(caught.value)
     (tmp_path / "m.py").write_text("")
     (tmp_path / "a.avsc").write_text('{"type": "recrod"}')
     with pytest.raises(JobFileErrors, match="is no Avro schema of a record"):

@@ -60,7 +60,7 @@ def rows_of(chance: random.Random, epoch: int) -> dict[str, list[Any]]:
 
 
 def epochs_of(chance: random.Random, joins: bool) -> Sequence[Epoch]:
-    """Rows with a watermark a second behind them; an idle epoch; one behind all windows."""
+    """Rows with a watermark a second before them; an idle epoch; one past all windows."""
     found: list[Epoch] = []
     for epoch in range(EPOCHS):
         rows: Any = rows_of(chance, epoch)

@@ -100,7 +100,7 @@ def test_a_row_of_a_window_that_was_reported_is_left_out_and_logged(
     modes = harness("KMeans", WITH, key="g", eventTime=EVENT_TIME)
     modes.watermark = MINUTE
     rows = {"g": ["a", "a"], "x": [1.0, 2.0], "y": [1.0, 2.0], "at": [MINUTE - 1, MINUTE]}
-    modes.epoch(rows)  # its watermark counts when the epoch is over: here nothing was told
+    modes.epoch(rows)  # its watermark counts when the epoch is over: here nothing was sent
     assert len(modes.rows("points")) == 1
     modes.epoch(rows)
     assert "1 rows came too late" in caplog.text
@@ -126,7 +126,7 @@ def test_lloyds_rounds_end_where_every_centroid_is_the_mean_of_its_points(
 
 
 def test_seeds_are_drawn_by_the_squares_of_distances() -> None:
-    """Of the points 0, 1 and 3 a second seed is drawn as 1:9, 1:4 and 9:4 say."""
+    """Of the points 0, 1 and 3 a second seed is drawn by 1:9, 1:4 and 9:4."""
     points = np.array([[0.0, 1.0, 3.0]])
     chance = random.Random(11)
     drawn = Counter(tuple(seeds(points, 2, chance)[0].tolist()) for _ in range(9000))

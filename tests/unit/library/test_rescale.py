@@ -71,7 +71,7 @@ def test_one_three_and_two_partitions_emit_what_one_does(
 
 
 def changed(harness: Any, use: str, with_: dict[str, Any], **more: Any) -> Iterator[Any]:
-    """A harness behind each of its epochs, of one, then three, then two partitions."""
+    """A harness after each of its epochs, of one, then three, then two partitions."""
     snapshot = None
     for count, epochs in CHANGES:
         part = harness(use, with_, partitions=count, **more)
@@ -163,7 +163,7 @@ def test_models_continue_from_those_of_all_by_their_records(harness: Any) -> Non
         assert one.weights.values == pytest.approx(wanted, rel=1e-12)
     assert sum(one.seen.get() for one in new) == 200
 
-    # Log losses of the records behind the last average, a record.
+    # Log losses of the records after the last average, a record.
     def loss(of: list[Any]) -> float:
         rest = sum(one.seen.get() % 30 for one in of)
         return float(sum(one.losses.values.sum() for one in of) / rest)

@@ -57,7 +57,7 @@ def test_what_cannot_be_formatted_is_left_to_the_caller() -> None:
 
 
 def test_every_job_has_its_own_lines() -> None:
-    """Thirty jobs that fail of one cause: `perseid logs JOB` tells it for each."""
+    """Thirty jobs that fail of one cause: `perseid logs JOB` shows it for each."""
     handler = logging.StreamHandler(io.StringIO())
     handler.addFilter(Thinned(lambda: 0.0, logs.job_of))
     written = []
@@ -115,7 +115,7 @@ def test_a_10_mb_print_of_an_operator_does_not_go_whole_into_the_log() -> None:
     code = (
         "import perseid.logs, sys\n"
         "perseid.logs.set_up_child()\n"
-        "print('before'); print('x' * 10_000_000); print('behind', flush=True)\n"
+        "print('before'); print('x' * 10_000_000); print('after', flush=True)\n"
         "sys.stdout.buffer.write(b'bytes\\n'); sys.stdout.flush()\n"
         "raise ValueError('q' * 10_000_000)\n"
     )
@@ -124,5 +124,5 @@ def test_a_10_mb_print_of_an_operator_does_not_go_whole_into_the_log() -> None:
         env={**os.environ, "PERSEID_LOG_PROCESS": "w1"},
     )  # fmt: skip
     begins = [line[:20] for line in ran.stdout.splitlines()]
-    assert begins == ["before", "x" * 20, "behind", "bytes"]
+    assert begins == ["before", "x" * 20, "after", "bytes"]
     assert len(ran.stdout) + len(ran.stderr) < 4 * LINE_CHARS_MAX

@@ -54,7 +54,7 @@ class Paper:
         return sum(self.c[p] for p in sorted(partitions))
 
     def density(self, query: str, plan: Plan) -> float:
-        """When only the queries of the plan are recovered: their partitions lack nobody."""
+        """When only the queries of the plan are recovered: their partitions lack no input."""
         missing = self.needs[query] - self.partitions(plan)
         shared = sum(self.c[p] / self.f[p] for p in sorted(missing))
         return self.prt[query] / shared if shared else inf

@@ -380,7 +380,7 @@ def test_timing_as_it_goes_is_linear_in_operators_and_samples() -> None:
 
 
 def job_of(parallelism: int) -> JobSpec:
-    """A source, an operator that is read by key and another one behind it."""
+    """A source, an operator that is read by key and another one after it."""
     chained = {
         name: OperatorSpec(inputs={"input": read}, use="m:C", key=("k",), parallelism=parallelism)
         for name, read in (("first", "lines"), ("second", "first"))

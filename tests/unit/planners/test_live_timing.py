@@ -30,7 +30,7 @@ def saw_tooth(every_s: float, length_s: float, top: float = 1e8) -> Changes:
 
 @pytest.mark.parametrize(("shape", "within"), [("tmi", 1.1), ("bcp", 1.15), ("signalguru", 1.2)])
 def test_it_writes_little_more_than_the_oracle(shape: Shape, within: float) -> None:
-    """The periods behind the first, of which there is no profile yet; the table's part included."""
+    """The periods after the first, of which there is no profile yet; the table's part included."""
     ours, blind = [], []
     for seed in range(2):
         changes = draw_changes(Random(seed), shape, 4000.0, age_s=3600.0)

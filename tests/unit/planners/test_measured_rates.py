@@ -66,7 +66,7 @@ PROGRESS: list[EpochDone | EventTimes] = [done(1, (0, "a", 900)), LATE, SECOND, 
 
 
 def test_rows_are_dealt_to_the_partitions_that_their_splits_name() -> None:
-    """Over the 4 s behind the first token; nothing says how long the first epoch took."""
+    """Over the 4 s after the first token; nothing shows how long the first epoch took."""
     found = measured(TOKENS, PROGRESS)
     assert found == Measured({"a": (20.0, 5.0, 0.0), "b": (1.25, 10.0)}, 10.0, 1.5, 0.25)
 
@@ -76,14 +76,14 @@ def test_what_does_not_count_is_left_out() -> None:
         replace(SECOND, generation=2, incarnation="w-2"),  # run again by the next owner
         replace(THIRD, job_uuid="before", rows_out=10**6),  # of a job of the same name
         replace(THIRD, epoch=4, rows_out=10**6),  # of a token that was taken back
-        replace(LATE, generation=2),  # told again behind a restore
+        replace(LATE, generation=2),  # reported again after a restore
         replace(THIRD, epoch=9, token_offset=90),  # its token is not in the window
     ]
     assert measured(TOKENS, [*PROGRESS, *again]) == measured(TOKENS, PROGRESS)
 
 
 def test_an_epoch_without_a_report_is_left_out_with_its_time() -> None:
-    """Its owner died behind the commit, and the next one went on behind it."""
+    """Its owner died after the commit, and the next one resumed after it."""
     found = measured(TOKENS, [THIRD])
     assert found == Measured({"a": (20.0, 0.0, 0.0), "b": (0.0, 10.0)}, 10.0, 0.0, 0.25)
 
@@ -124,7 +124,7 @@ def test_operators_make_of_rows_what_the_sinks_got(job: JobSpec, output: float) 
 
 
 def test_without_input_nothing_flows(job: JobSpec) -> None:
-    """Windows that end without input: what was measured says nothing of any operator."""
+    """Windows that end without input: what was measured shows nothing of any operator."""
     rates = job_rates(job, Measured({}, 30.0, 0.0, 0.0))
     assert {sum(each) for each in rates.values()} == {0.0}
 

@@ -143,14 +143,14 @@ def test_invariants_of_random_recoveries(seed: int) -> None:
     cost = {p.id: p.cost for p in problem.failed}
     recovery = Recovery(frozenset(cost))
     workers = {"w0": Worker("w0", 2.0, used=0.4)}
-    # A replica may run for some time; whoever loses it has the partition to recover again.
+    # A replica may run for some time; who loses it has the partition to recover again.
     replicated = set(random.sample(sorted(cost), 4))
     installs: Counter[str] = Counter()
     for step in range(400):
         final = step >= 300
         before = recovery
         event = random.choices(
-            ("plan", "tell", "install", "interrupt", "join", "lose", "replica"),
+            ("plan", "report", "install", "interrupt", "join", "lose", "replica"),
             (3, 3, 9, 0, 0, 0, 0) if final else (3, 3, 9, 1, 0.7, 0.5, 0.2),
         )[0]
         if step == 300:
@@ -173,7 +173,7 @@ def test_invariants_of_random_recoveries(seed: int) -> None:
         elif event == "interrupt":
             recovery = recovery.interrupted()
             assert recovery.recovered == before.recovered
-        elif event == "tell" and recovery.missing:
+        elif event == "report" and recovery.missing:
             recovery = recovery.announced()
         elif event == "install" and recovery.plan and recovery.plan.phase is Phase.RUNNING:
             partition, worker = random.choice(sorted(recovery.missing.items()))
@@ -187,7 +187,7 @@ def test_invariants_of_random_recoveries(seed: int) -> None:
 def check(
     recovery: Recovery, workers: dict[str, Worker], cost: dict[str, float], installs: Counter[str]
 ) -> None:
-    """Nobody above the bound, nothing twice or lost, a plan only on workers that live."""
+    """No worker above the bound, nothing twice or lost, a plan only on workers that live."""
     load: Counter[str] = Counter()
     for partition, worker in (*recovery.recovered.items(), *recovery.missing.items()):
         load[worker] += cost[partition]  # type: ignore[assignment]
@@ -200,7 +200,7 @@ def check(
 
 
 def test_a_recovery_is_data() -> None:
-    """So that another coordinator goes on with what was stored."""
+    """So that another coordinator continues with what was stored."""
     recovery = Recovery(ALL).planned(PARTITIONS, [WIDE], [Worker("w1", 2.0)])
     assert pickle.loads(pickle.dumps(recovery)) == recovery
     assert replace(recovery).announced().missing == recovery.missing

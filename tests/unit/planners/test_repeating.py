@@ -79,7 +79,7 @@ def test_level_sizes_have_no_length() -> None:
 @pytest.mark.parametrize("every_s", [30.0, 47.0, 60.0])
 @pytest.mark.parametrize("first_s", [1.0, 7.0, 11.5, 19.9, 25.0])
 def test_all_checkpoints_write_as_little_as_the_oracles(every_s: float, first_s: float) -> None:
-    """Behind the first six periods, an epoch each 0.2 s; the oracle knows the future."""
+    """After the first six periods, an epoch each 0.2 s; the oracle knows the future."""
     changes = windows(every_s, first_s, 600.0)
     taken = changes.checkpoints(played(changes, 20.0, 600.0, 0.2))
     best = oracle(changes, 20.0)

@@ -124,7 +124,7 @@ def test_mttf_against_failures_that_are_played() -> None:
                 break
             down_until[target] = now + mttr_s
         lasted.append(now)
-    # Either of a pair may fail first, so twice as often as the paper's formula for a pair says.
+    # Either of a pair may fail first, so twice as often as the paper's formula for a pair gives.
     estimate = mean_time_to_failure_s(primaries, replicas, mttf_s, mttr_s)
     assert sum(lasted) / len(lasted) == pytest.approx(estimate / 2, rel=0.2)
 

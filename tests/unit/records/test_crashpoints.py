@@ -1,4 +1,4 @@
-"""Crash points: who dies at them, and who goes on."""
+"""Crash points: who dies at them, and who continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is taken out of a text of a library that quotes rows nobody has at hand."""
+"""What is taken out of a text of a library that quotes rows that are not at hand."""
 
 from __future__ import annotations
 

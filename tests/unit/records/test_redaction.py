@@ -1,4 +1,4 @@
-"""What messages say of records: nothing that is in them."""
+"""What messages quote of records: nothing that is in them."""
 
 from __future__ import annotations
 

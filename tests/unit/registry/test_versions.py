@@ -1,4 +1,4 @@
-"""Who may take part in a deployment, and that nobody changes a format without saying so."""
+"""Who may take part in a deployment, and that a format does not change unnoticed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from perseid.testing.registry import FakeZooKeeper
 
 SCHEMAS = Path(perseid.topics.__file__).parent / "schemas"
 # What processes of one protocol must agree on. A change of it is seen here: if another version of
-# this protocol could misread it, raise PROTOCOL; if not, say in the commit why. Put the new value
+# this protocol could misread it, raise PROTOCOL; if not, write why in the commit. Put the new value
 # here.
 AGREED = (4, "00f2e49df65e2cf7")
 
@@ -53,7 +53,7 @@ def test_entries_of_a_version_with_more_fields_can_be_read() -> None:
 
     More.__name__ = "WorkerInfo"
     reported = codec.encode(More(**dataclasses.asdict(entry)))
-    assert b'"said"' in reported
+    assert b'"text"' in reported
     assert codec.decode(reported, WorkerInfo, "/workers/w1-a") == entry
 
 

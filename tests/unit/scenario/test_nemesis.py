@@ -1,4 +1,4 @@
-"""Whom the trials take for the owner of a job."""
+"""Whom the scenarios take for the owner of a job."""
 
 from __future__ import annotations
 

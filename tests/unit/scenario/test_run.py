@@ -26,7 +26,7 @@ STEP_S_MAX = 0.02
 
 
 class Job:
-    """Feed, follower, victims and view in one: an engine whose every part is in this process."""
+    """Load, follower, nemesis and view in one: an engine whose every part is in this process."""
 
     def __init__(self, nemesis: Iterator[Mark | None]) -> None:
         self.progress = Progress(JOB, [0])
@@ -45,7 +45,7 @@ class Job:
 
     def order(self, rate: float, limit: int) -> None:
         now_s = time.monotonic()
-        # A machine that stood still must not send all lines at once: no moment to kill is left.
+        # A machine that stalled must not send all lines at once: no moment to kill is left.
         self._credit += rate * min(now_s - self._then_s, STEP_S_MAX)
         self._then_s = now_s
         due = min(int(self._credit), max(limit - self.sent, 0))
@@ -108,7 +108,7 @@ def test_kills_are_done_in_the_middle_of_work_and_reported(
     sleepers: list[subprocess.Popen[bytes]],
 ) -> None:
     marks = [mark(p.pid) for p in sleepers]
-    # The first look finds nobody: between two lives. Then the kill is tried again.
+    # The first look finds no owner: between two lives. Then the kill is tried again.
     job = Job(itertools.chain([None], marks))
     ran = run(job, ["worker", "coordinator"])
     reports = ran.reports(lambda windows, after_ms: after_ms + 1_500)

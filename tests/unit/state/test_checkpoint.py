@@ -59,7 +59,7 @@ def test_a_part_that_is_not_as_it_was_is_refused() -> None:
     whole = store.content[PATH]
     for size in range(len(whole)):
         store.content[PATH] = whole[:size]
-        with pytest.raises(DamagedFile, match="manifest says"):
+        with pytest.raises(DamagedFile, match="manifest gives"):
             checkpoint.read_part(store, file(crc, store), IDENTITY)
     del store.content[PATH]
     with pytest.raises(DamagedFile, match="is missing"):
@@ -87,7 +87,7 @@ def test_a_manifest_comes_back_and_names_its_parts() -> None:
     assert found.part("counts", 0) == part
     with pytest.raises(DamagedFile, match="no part of counts-1"):
         found.part("counts", 1)
-    with pytest.raises(DamagedFile, match="pointer says"):
+    with pytest.raises(DamagedFile, match="pointer gives"):
         checkpoint.read_manifest(store, path, crc ^ 1)
 
 

@@ -95,7 +95,7 @@ class History:
         self.begun = False  # a begin returned
 
     def work(self, generation: int, last: int) -> None:
-        """Adopts the log, brings a primitive up to date and goes on to `last`."""
+        """Adopts the log, brings a primitive up to date and continues to `last`."""
         log = owned_log(self.files, generation)
         if log.last_epoch() is None:
             log.write_snapshot(FIRST - 1, generation, token(FIRST - 1), {})
@@ -125,7 +125,7 @@ def owned_log(files: MemoryFiles, generation: int) -> StateLog:
 
 
 def restored(log: StateLog, kind: int) -> tuple[Primitive, int]:
-    """The primitive as the log says, and the epoch that it is at."""
+    """The primitive as the log has it, and the epoch that it is at."""
     found = KINDS[kind][0].fresh()
     base, entries = log.load()
     assert base is not None

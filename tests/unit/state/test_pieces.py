@@ -28,7 +28,7 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Counting(MemoryStore):
-    """Says what was written, and dies in front of a given write."""
+    """Reports what was written, and dies in front of a given write."""
 
     def __init__(self) -> None:
         super().__init__()

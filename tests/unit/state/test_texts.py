@@ -1,4 +1,4 @@
-"""Columns of strings and binaries against a list, with a heap that is written anew all the time."""
+"""Columns of strings and binaries against a list, with a heap that is rewritten all the time."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_more_than_one_array_holds_comes_in_chunks(monkeypatch: pytest.MonkeyPat
     table.add(names, n=1)
     assert table.snapshot()["key"].num_chunks > 1
     table.delete(names[:15])
-    table.commit()  # writes the heap anew, in pieces
+    table.commit()  # rewrites the heap, in pieces
     table.add(names[10:], n=2)
     assert table.scan().to_pydict() == {
         "key": [*names[15:], *names[10:15]], "n": [3] * 5 + [2] * 5,

@@ -1,4 +1,4 @@
-"""Timers against a dictionary in plain Python, and the same again behind crashes."""
+"""Timers against a dictionary in plain Python, and the same again after crashes."""
 
 from __future__ import annotations
 

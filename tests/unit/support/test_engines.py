@@ -14,7 +14,7 @@ import pytest
 from support.engines import WallClock
 
 ENDS_S = 60.0
-# Nobody listens there, which the client tells while it waits.
+# No server listens there, which the client reports while it waits.
 WAITING = """
 import os, sys
 from confluent_kafka import Consumer, TopicPartition

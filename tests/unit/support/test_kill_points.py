@@ -1,4 +1,4 @@
-"""The list of kill points is that of the code, and what is drawn from it leaves nobody out."""
+"""The list of kill points is that of the code, and what is drawn from it leaves no target out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every control has tests, and the table says what became of them."""
+"""Every control has tests, and the table shows what became of them."""
 
 from __future__ import annotations
 

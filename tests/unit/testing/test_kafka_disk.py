@@ -10,7 +10,7 @@ from perseid.topics.transactions import PartitionBatch
 
 
 def logs(flushed: int, unflushed: int, partitions: int = 2) -> tuple[ModelKafka, ModelDisk]:
-    """Partitions with so many records below and behind a flush."""
+    """Partitions with so many records below and after a flush."""
     kafka = ModelKafka()
     FakeTopics(kafka).create("t", partitions)
     disk = ModelDisk(kafka)

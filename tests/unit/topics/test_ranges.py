@@ -135,7 +135,7 @@ class SharedLog:
         return Records.of(self.partition, [(i, 0, None, b"%d" % i) for i in offsets]), []
 
     def close(self) -> None:
-        """Others go on."""
+        """Others continue."""
 
 
 def test_many_partitions_are_opened_together_and_then_read_on() -> None:
@@ -217,7 +217,7 @@ def test_a_partition_that_was_waited_for_in_vain_is_asked_of_another_consumer(
     part = consumers.open({place: 0})[place]
     assert len(part.fetch(10, 0.0)[0]) == 10
     part.close()
-    assert not other.closed  # others go on, and the next one finds it
+    assert not other.closed  # others continue, and the next one finds it
 
 
 def test_a_cursor_that_began_slowly_keeps_no_client_for_questions(

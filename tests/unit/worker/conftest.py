@@ -40,7 +40,7 @@ OWNER = owner_name(1, "w1-a")
 
 
 class Totals(Operator):
-    """Sums per key, and counts the rows of all keys; `process` may be told to fail."""
+    """Sums per key, and counts the rows of all keys; `process` may be set to fail."""
 
     total = Table(key=pa.string(), n=pa.int64())
     rows = Value(pa.int64(), default=0)
@@ -58,7 +58,7 @@ class Totals(Operator):
 
 @dataclass
 class Partition:
-    """Partition 0 of `totals`; epoch e has its token at offset 100 + e unless said otherwise."""
+    """Partition 0 of `totals`; epoch e has its token at offset 100 + e by default."""
 
     files: MemoryFiles = field(default_factory=MemoryFiles)
     store: MemoryStore = field(default_factory=MemoryStore)

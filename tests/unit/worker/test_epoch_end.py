@@ -16,7 +16,7 @@ NONE = pa.table({"key": pa.array([], pa.string()), "n": pa.array([], pa.int64())
 
 
 class PerEpoch(Operator):
-    """Sums the epoch's rows and says at its end when it was."""
+    """Sums the epoch's rows and emits at its end when it was."""
 
     output = pa.schema([(n, pa.int64()) for n in ("epoch", "now", "watermark", "sum", "ends")])
     total = Table(key=pa.string(), n=pa.int64())

@@ -1,6 +1,6 @@
 """Whatever is raised in a task comes to the status of its job: typed, placed, short and private.
 
-The whole way, but for Spark and Kafka: an exception in an operator or beside it -> the text that
+The whole way, but for Spark and Kafka: an exception in an operator or next to it -> the text that
 Spark carries -> the fragment's record -> the coordinator's decision -> the entry in ZooKeeper.
 """
 
@@ -76,7 +76,7 @@ def carried(work: Callable[[], None]) -> str:
         list(task(cast(Any, SimpleNamespace(token=TOKEN))))
     except BaseException as error:
         shown = "".join(traceback.TracebackException.from_exception(error, compact=True).format())
-        text = shown.encode("utf-8").decode()  # else the worker process says nothing and ends
+        text = shown.encode("utf-8").decode()  # else the worker process ends without a report
         return f"Job aborted due to stage failure: PythonException: {text}\nCaused by: {text}"
     raise AssertionError("it raises")
 
@@ -148,7 +148,7 @@ def test_errors_of_code_and_data_end_the_job_within_three_tries(
     kind: Any, text: str, where: Callable[[Any], None]
 ) -> None:
     if kind is GeneratorExit and where is outside_it:
-        return  # so Python ends a generator that nobody reads any more
+        return  # so Python ends a generator that is not read any more
     record = record_of(carried(lambda: where(lambda rows: kind(f"{text}{rows}"))))
     status, is_placed = status_after(record, TRIES_MAX)
     assert status is not None

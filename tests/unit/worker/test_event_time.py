@@ -1,4 +1,4 @@
-"""Event times of a source: late rows by policy, wrong ones, and what is told of them."""
+"""Event times of a source: late rows by policy, wrong ones, and what is reported of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tokens a fragment runs: history, claims, rewinds, and going on in the middle."""
+"""Which tokens a fragment runs: history, claims, rewinds, and resuming in the middle."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_begin_of_another_job_uuid_ends_the_fragment() -> None:
 
 
 def test_a_token_of_another_layout_ends_the_fragment() -> None:
-    """Its layout's transactional ids are not the next one's: nobody else would stop a zombie."""
+    """Its layout's transactional ids are not the next one's: nothing else would stop a zombie."""
     log = [*LOG, replace(token(14, 6, ce=2), layout=2)]
     with pytest.raises(FencedError, match=r"14 is of layout 2 .* this fragment runs layout 1"):
         orders(EpochFeed(past(LOG), 12, 1, GENERATION), log)

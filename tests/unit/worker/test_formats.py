@@ -1,4 +1,4 @@
-"""Record values to columns: what fits, what is refused and why, whatever stands beside it."""
+"""Record values to columns: what fits, what is refused and why, in any batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fragment's end is told until it is heard, whatever it says. Needs Spark's modules alone."""
+"""A fragment's end is reported until acknowledged. Needs Spark's modules alone."""
 
 from __future__ import annotations
 

@@ -107,14 +107,14 @@ def test_one_upstream_on_both_ports_is_two_edges() -> None:
     assert [(n, r.input) for n, r in found.outlets["lines"].shuffles] == [("self", 0), ("self", 1)]
 
 
-@pytest.mark.parametrize("node", ["lines", "grep", "clean", "behind"])
+@pytest.mark.parametrize("node", ["lines", "grep", "clean", "after"])
 def test_a_sink_on_a_node_without_a_key_gets_writers_one_level_up(node: str) -> None:
     operators = {"grep": sql("lines"), "clean": python("lines"), "a": keyed("lines", 1)}
-    layout, found = built(job({**operators, "behind": python("a")}, [node]))
+    layout, found = built(job({**operators, "after": python("a")}, [node]))
     writers = layout.of(node)
     assert len(writers) == (3 if node == "lines" else 2)
     assert all(not t.stateful and t.ledger is not None for t in writers)
-    assert {t.level for t in writers} == {2 if node == "behind" else 1}
+    assert {t.level for t in writers} == {2 if node == "after" else 1}
     gids = tuple(t.gid for t in writers)
     assert (node, Route(gids, 0, ())) in found.outlets[node].shuffles
     assert layout.ledger_partitions == len(writers)
@@ -189,7 +189,9 @@ def test_metadata_columns_are_those_that_somebody_reads() -> None:
     assert seen({"p": python("lines")}, p=("offset", "key")) == ("key", "offset")
     queries = {"p": python("lines"), "q": sql("lines")}
     assert seen(queries, p=("key",), q=("offset", "value", "other")) == ("key", "offset")
-    assert seen({"p": keyed("lines", 1, "key")}) == ("key",)  # it is dealt out by what it declares
+    assert seen({"p": keyed("lines", 1, "key")}) == (
+        "key",
+    )  # it is distributed by what it declares
     operators = {"p": python("lines"), "q": sql("p")}
     assert seen(operators, q=("offset",)) == ()  # not of the source
     spec = job({"p": python("lines")}, ["p"])

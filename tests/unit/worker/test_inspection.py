@@ -1,4 +1,4 @@
-"""Looking into state while its owner goes on, is replaced, or is on another host."""
+"""Looking into state while its owner continues, is replaced, or is on another host."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def partition(partition: Any) -> Any:
 @pytest.fixture
 def look(partition: Any, tmp_path: Path) -> Look:
     def look_(*places: Place) -> tuple[Moment, dict[str, int]]:
-        """The moment and totals; each try is told the next of `places`, the last ever after."""
+        """The moment and totals; each try gets the next of `places`, the last ever after."""
         reported = iter(places)
         last = [places[0]]
 
@@ -111,7 +111,7 @@ def test_a_takeover_that_has_not_renamed_yet_is_waited_for(
     away = [place("w9-a", 2, pointer)] * (TRIES - 1)
     partition.owner = "g0000000001-w1-a"
     assert look(*away[:3], place("w1-a", 1, pointer)) == (Moment(3, "log"), totals_at(3))
-    # It was taken to another host: what is here is of before, and the checkpoint is not.
+    # It was taken to another host: what is here is older, and the checkpoint is not.
     assert look(*away) == (Moment(2, "checkpoint"), totals_at(2))
 
 

@@ -1,4 +1,4 @@
-"""A fragment's last word is told again when the progress topic has lost it."""
+"""A fragment's last report is sent again when the progress topic has lost it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from support import kafka_handle
 
 RUNNING = FragmentState("u", 1, "w", "running", 0)
 AGAIN = FragmentState("u", 1, "w", "repeated", 7)
-PARTS = FragmentState("u", 1, "w", "restoring", 7)  # anything that another writer tells
+PARTS = FragmentState("u", 1, "w", "restoring", 7)  # anything that another writer reports
 
 
 class Site:
-    """A fragment that has told that it runs, behind three words of others."""
+    """A fragment that has reported that it runs, after three reports of others."""
 
     def __init__(self) -> None:
         self.kafka = kafka_handle.fake()
@@ -55,7 +55,7 @@ def test_a_word_that_was_cut_off_is_reported_again_once(site: Site) -> None:
     assert not site.word.look(AGAIN)  # the producer that wrote before is refused
     assert site.word.look(AGAIN)
     assert site.word.look(AGAIN)
-    assert site.word.look(AGAIN)  # up to behind the one that is lost
+    assert site.word.look(AGAIN)  # up to after the one that is lost
     assert not site.word.look(AGAIN)
     assert site.recorded() == [RUNNING, RUNNING, AGAIN, AGAIN, AGAIN]
 
@@ -71,7 +71,7 @@ def test_a_report_in_whose_place_another_writer_wrote_is_sent_again(site: Site) 
 
 
 def test_a_word_that_came_in_place_of_a_lost_one_is_reported_again_after_it(site: Site) -> None:
-    """Who has read the lost one reads on behind it, and would not see the newer word."""
+    """Who has read the lost one reads on after it, and would not see the newer word."""
     site.word.append(RUNNING)  # at 4
     ModelDisk(site.model).cut((site.topic, 0), 3)
     with pytest.raises(RetryableError):

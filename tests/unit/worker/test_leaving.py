@@ -99,7 +99,7 @@ def test_a_checkpoint_is_taken_first_and_waited_for(registry: Registry) -> None:
     fragment = Ending(clock, 0.0)
 
     def complete() -> None:
-        assert fragment.calls == []  # its epochs go on, as the checkpoint is one of them
+        assert fragment.calls == []  # its epochs continue, as the checkpoint is one of them
         stored = registry.job_entry("shop")
         assert stored is not None and stored.value.checkpoint_above == 41
         if clock.monotonic_s() >= 2.0 and registry.pointers("shop") is None:

@@ -27,7 +27,7 @@ class Machine:
         self._epoch = 0
 
     def judge(self, job: str, *sizes: float, after_s: float = 0.0) -> tuple[str, ...]:
-        """An epoch of the job, whose partitions have so many MiB behind it."""
+        """An epoch of the job, whose partitions have so many MiB after it."""
         self.clock.sleep(after_s)
         self._epoch += 1
         reports = [{"gid": gid, "state_bytes": int(mib * MIB)} for gid, mib in enumerate(sizes)]

@@ -20,7 +20,7 @@ SWITCH = {"base_epoch": 3, "base_offset": 103}
 
 
 class Wider(Operator):
-    """The sums of `Totals` as floats with a count beside; its `rows` became `seen`."""
+    """The sums of `Totals` as floats with a count; its `rows` became `seen`."""
 
     total = Table(key=pa.string(), n=pa.float64(), times=pa.int64())
     seen = Value(pa.int64(), default=0)

@@ -245,7 +245,7 @@ def test_a_record_on_which_a_combiner_raises_has_its_place(tmp_path: Path) -> No
 def test_a_split_without_rows_has_no_columns_for_a_combiners_operator(
     tmp_path: Path, how: str
 ) -> None:
-    """Nobody knows which a combiner would give it."""
+    """It is unknown which a combiner would give it."""
     job = context(tmp_path, ONE, DIRECT=how)
     one = pa.table({"user": ["a"], "n": [1]})
     parts = [one, one.slice(0, 0), pa.table({"user": pa.nulls(1, pa.string()), "n": [1]})]

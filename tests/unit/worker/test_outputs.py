@@ -1,4 +1,4 @@
-"""Operators with several outputs: retained, fed back, dealt out and written, each for itself."""
+"""Operators with several outputs: retained, fed back, distributed and written, each for itself."""
 
 from __future__ import annotations
 

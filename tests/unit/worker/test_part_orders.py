@@ -49,7 +49,7 @@ def test_what_dead_processes_were_to_write_is_taken_over_once(files: MemoryFiles
 
 
 def test_an_error_in_between_leaves_no_order_without_a_successor(files: MemoryFiles) -> None:
-    """What had been taken over was forgotten, and its heir, who lives, kept it from all others."""
+    """What had been taken over was forgotten, and its live new owner kept it from all others."""
     later, earlier = replace(ORDER, epoch=14), replace(ORDER, epoch=13, generation=6)
     for order in (ORDER, earlier, later):
         note(files, order, DEAD)

@@ -94,7 +94,7 @@ def test_a_writer_that_dies_is_followed_by_another(
 def test_an_order_that_a_later_one_has_overtaken_is_not_worked_at(
     order: PartOrder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind a store that hung the newest one waited for all of them."""
+    """After a store that hung the newest one waited for all of them."""
     worked: list[int] = []
     newest = part_orders.Newest()
     newest.ordered(replace(order, epoch=5))
@@ -287,7 +287,7 @@ def test_a_final_part_is_awaited_until_its_turn_comes(
 def test_a_writer_hears_of_a_final_part_before_its_order(
     order: PartOrder, monkeypatch: pytest.MonkeyPatch, final: bool
 ) -> None:
-    """And answers all orders behind it."""
+    """And answers all orders after it."""
     sent: list[object] = []
 
     def submit(_context: object, part: PartOrder, _copy: object) -> None:

@@ -33,7 +33,7 @@ SPARK: list[tuple[dict[str, pa.Array], int]] = [
     ({"a": pa.array(["a"]), "b": pa.array([None], pa.int64())}, -8582455328737087284),
     ({"a": pa.array([None], pa.int32()), "b": pa.array([1], pa.int32())}, -6698625589789238999),
 ]
-NEARLY_ALL_BITS = 2**62  # so many partitions tell hashes apart as well as the hash itself
+NEARLY_ALL_BITS = 2**62  # so many partitions distinguish hashes as well as the hash itself
 
 
 @pytest.mark.parametrize(("columns", "hashed"), SPARK)

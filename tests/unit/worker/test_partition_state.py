@@ -234,7 +234,7 @@ def test_a_primitive_that_a_revision_has_added_starts_empty(partition: Any) -> N
 
 
 def test_a_log_of_other_primitives_is_refused(partition: Any) -> None:
-    """A changed revision that ends an epoch goes on with the log, not with a checkpoint."""
+    """A changed revision that ends an epoch continues with the log, not with a checkpoint."""
     state = partition.begun()
     partition.run(state, 1)
     partition.snapshot(state, 1)
@@ -246,7 +246,7 @@ def test_a_log_of_other_primitives_is_refused(partition: Any) -> None:
 
 
 def test_a_log_without_a_primitive_that_migrate_would_make_is_refused(partition: Any) -> None:
-    """It would begin empty, and nobody would call `migrate` later."""
+    """It would begin empty, and `migrate` would not be called later."""
     state = partition.begun()
     del state.live["rows"]
     state.epoch = None
@@ -272,7 +272,7 @@ def test_what_an_epoch_emitted_must_be_what_the_class_declares(partition: Any) -
     state.operator.__class__ = type("Same", (kind,), {"output": pa.schema([key, same])})
     state.check_retained(0)
     state.operator.__class__ = type("Other", (kind,), {"output": pa.schema([key, other])})
-    state.check_retained(1)  # a switch has ended behind that epoch
+    state.check_retained(1)  # a switch has ended after that epoch
     with pytest.raises(PermanentError, match=r"n int64\), expected \(key string, n double"):
         state.check_retained(0)
 

@@ -76,7 +76,7 @@ def listed(rows: pa.Table) -> Rows:
 
 
 def model_of(sections: Any) -> Model:
-    """What the sections of a snapshot say; a primitive without one is empty."""
+    """What the sections of a snapshot contain; a primitive without one is empty."""
     tables = {name: ipc_table(data) for name, data in sections.items()}
     total, recent = tables.get("state.total"), tables.get("state.recent")
     rows = tables.get("state.rows")
@@ -126,7 +126,7 @@ class History:
 
     def complete(self, order: parts.PartOrder) -> None:
         """What the process does with its order, and the coordinator with the one part."""
-        copy, self.copy = self.copy, None  # a heir has none
+        copy, self.copy = self.copy, None  # a new owner has none
         if copy is not None:
             copy.write(self.partition.files, order)
         done = make(order, self.partition.files, self.partition.store)
@@ -150,7 +150,7 @@ class History:
                 for p in self.pointers]  # fmt: skip
 
     def take_over(self, *, keep_log: bool) -> None:
-        """A new owner goes on behind what it finds; what came later is taken back."""
+        """A new owner resumes after what it finds; what came later is rolled back."""
         if not keep_log:
             self.partition.files.delete("/state")
         self.generation += 1
@@ -186,7 +186,7 @@ def test_chains_restore_to_the_state_whatever_happens(
 ) -> None:
     """Crashes in any step of a part, takeovers with and without the log, collection after each.
 
-    Some states are copied at once, and then the checkpoints behind them build upon these.
+    Some states are copied at once, and then the checkpoints after them build upon these.
     """
     monkeypatch.setattr(checkpoint, "LINKS_SMALL", 0 if seed % 2 else 1 << 16)
     history = begin(seed)
@@ -209,7 +209,7 @@ def test_chains_restore_to_the_state_whatever_happens(
             files.restart()
         else:
             history.complete(order)
-        with contextlib.suppress(PerseidError):  # an attempt that was given up goes on, late
+        with contextlib.suppress(PerseidError):  # an attempt that was aborted runs on, late
             make(rng.choice(orders), files, history.partition.store)
         history.check()
         if rng.random() < 0.1:

@@ -153,7 +153,7 @@ def test_where_the_job_stops_the_row_is_reported_without_its_content() -> None:
 
 
 def raising(words: list[str], is_bad: Callable[[list[str]], bool]) -> str:
-    """What is told, with tracebacks, of an operator that quotes all rows that it gets."""
+    """What is reported, with tracebacks, of an operator that quotes all rows that it gets."""
 
     def attempt(inputs: Inputs) -> None:
         got = inputs["input"]["word"].to_pylist()

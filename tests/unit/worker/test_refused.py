@@ -1,4 +1,4 @@
-"""Refused records: what the user is told, and the dead letters' headers."""
+"""Refused records: what the user sees, and the dead letters' headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fragment says of its operators' states: the sums of their partitions' reports."""
+"""What a fragment reports of its operators' states: the sums of their partitions' reports."""
 
 from __future__ import annotations
 

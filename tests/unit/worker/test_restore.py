@@ -53,7 +53,7 @@ def test_the_log_on_this_host_is_kept(partition: Any, totals_at: Any) -> None:
 def test_a_token_that_is_gone_and_was_not_taken_back_is_an_error(
     partition: Any, tokens: dict[int, int]
 ) -> None:
-    """Lost, or lost and issued anew: epoch 2 of the token at 102 may be in the sinks."""
+    """Lost, or lost and issued again: epoch 2 of the token at 102 may be in the sinks."""
     ran(partition, 3)
     with pytest.raises(PermanentError, match="epoch 2 of the token at offset 102"):
         partition.restore(2, max(tokens), tokens=tokens, taken_back_below=102)

@@ -1,4 +1,4 @@
-"""From which epoch a fragment goes on."""
+"""From which epoch a fragment resumes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from perseid.errors import PermanentError
 from perseid.worker.recovery import resume
-from perseid.worker.recovery.resume import Again, GoOn, Restored, decide
+from perseid.worker.recovery.resume import Again, Proceed, Restored, decide
 
 
 def restored(*found: tuple[int, int]) -> dict[int, Restored]:
@@ -17,31 +17,31 @@ def restored(*found: tuple[int, int]) -> dict[int, Restored]:
 
 
 def test_a_job_without_state_and_sinks_resumes_after_its_base() -> None:
-    assert decide({}, {}, 7) == GoOn(7)
+    assert decide({}, {}, 7) == Proceed(7)
 
 
 def test_the_lowest_of_logs_and_ledgers_decides() -> None:
-    assert decide(restored((9, 5), (7, 5)), {0: 8, 1: 8}, 0) == GoOn(7)
-    assert decide(restored((9, 5), (9, 5)), {0: 9, 1: 8}, 0) == GoOn(8)
-    assert decide({}, {0: 8, 1: 6}, 0) == GoOn(6)
+    assert decide(restored((9, 5), (7, 5)), {0: 8, 1: 8}, 0) == Proceed(7)
+    assert decide(restored((9, 5), (9, 5)), {0: 9, 1: 8}, 0) == Proceed(8)
+    assert decide({}, {0: 8, 1: 6}, 0) == Proceed(6)
 
 
 def test_a_ledger_ahead_of_the_log_does_not_raise_it() -> None:
-    assert decide(restored((5, 6)), {0: 9}, 0) == GoOn(5)
+    assert decide(restored((5, 6)), {0: 9}, 0) == Proceed(5)
 
 
 def test_a_ledger_before_a_complete_checkpoint_is_an_error() -> None:
-    """Tokens are read from the checkpoint on, so there is none to go on from further back."""
+    """Tokens are read from the checkpoint on, so there is none to resume from further back."""
     state = restored((2, 1))
-    assert decide(state, {0: 1}, 0) == GoOn(1)
-    assert decide(state, {0: 2}, 0, 2) == GoOn(2)
+    assert decide(state, {0: 1}, 0) == Proceed(1)
+    assert decide(state, {0: 2}, 0, 2) == Proceed(2)
     with pytest.raises(PermanentError, match="ends with epoch 1, and epoch 2 was committed"):
         decide(state, {0: 1}, 0, 2)
 
 
 def test_one_that_is_ahead_and_cannot_hand_out_again_goes_back() -> None:
     assert decide(restored((9, 8), (6, 7)), {}, 0) == Again((0,), 6)
-    assert decide(restored((9, 7), (6, 7)), {}, 0) == GoOn(6)
+    assert decide(restored((9, 7), (6, 7)), {}, 0) == Proceed(6)
     assert decide(restored((9, 10), (8, 9), (6, 1)), {2: 8}, 0) == Again((0, 1), 6)
 
 
@@ -49,13 +49,13 @@ def test_one_that_is_ahead_and_cannot_hand_out_again_goes_back() -> None:
 def test_a_ledger_before_what_was_committed_is_an_error(source: str, committed: int) -> None:
     """State 9 came to be when all had committed 8; a checkpoint of 9 when all had committed 9."""
     found = {0: Restored(0, 9, 1, source)}
-    assert isinstance(decide(found, {0: committed, 1: committed}, 0), GoOn)
+    assert isinstance(decide(found, {0: committed, 1: committed}, 0), Proceed)
     with pytest.raises(PermanentError, match=f"task 1: it ends with epoch {committed - 1}"):
         decide(found, {0: committed, 1: committed - 1}, 0)
 
 
 def test_what_is_at_the_floor_needs_to_hold_nothing() -> None:
-    assert decide(restored((6, 7), (6, 7)), {0: 6, 1: 6}, 0) == GoOn(6)
+    assert decide(restored((6, 7), (6, 7)), {0: 6, 1: 6}, 0) == Proceed(6)
 
 
 partition = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(
@@ -71,7 +71,7 @@ def test_no_task_is_asked_for_an_epoch_that_it_lacks(
     ledgers = {gid: committed + more for gid, more in ahead.items()}
     verdict = decide(restored(*found), ledgers, 0)
     lowest = min([e for e, _ in found] + list(ledgers.values()), default=0)
-    if isinstance(verdict, GoOn):
+    if isinstance(verdict, Proceed):
         assert verdict.epoch == lowest
         assert all(epoch == lowest or held <= lowest + 1 for epoch, held in found)
     else:

@@ -22,7 +22,7 @@ POISON = 13
 
 
 class Everything(Operator):
-    """Writes to each kind of primitive, and raises behind all writes."""
+    """Writes to each kind of primitive, and raises after all writes."""
 
     sums = Table(key=pa.string(), n=pa.int64(), low=pa.float64())
     young = Table(key=pa.string(), ttl=timedelta(milliseconds=2), n=pa.int64())

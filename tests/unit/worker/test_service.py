@@ -85,7 +85,7 @@ def test_a_damaged_node_of_one_job_is_nothing_to_the_others(
 def test_what_a_job_of_a_damaged_entry_has_here_is_kept(
     registry: Registry, service: WorkerService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody knows its UUID then, so it looks like that of a job that was removed."""
+    """Its UUID is unknown then, so it looks like that of a job that was removed."""
     seen: list[set[str]] = []
     monkeypatch.setattr(service._removed, "see", lambda known, _: seen.append(set(known)))
     placed(registry, service, "b")

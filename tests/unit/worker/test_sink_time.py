@@ -107,7 +107,7 @@ def test_an_epoch_that_takes_longer_is_given_longer_and_the_next_small_one_less(
     assert done.attempts == 2
     assert committed(kafka) == [b"%d" % i for i in range(100)]
     sink.commit(2, 2, 1, outputs(100))
-    assert slow.lasting == [None, 120.0]  # the same producer goes on
+    assert slow.lasting == [None, 120.0]  # the same producer continues
     sink.commit(3, 3, 1, outputs(1))
     sink.commit(4, 4, 1, outputs(1))
     assert sink._lasting_s == FIRST_S

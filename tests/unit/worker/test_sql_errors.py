@@ -1,4 +1,4 @@
-"""Which of Spark's errors are of the data, whose query it was, and what is told of it."""
+"""Which of Spark's errors are of the data, whose query it was, and what is reported of it."""
 
 from __future__ import annotations
 

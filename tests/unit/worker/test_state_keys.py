@@ -1,4 +1,4 @@
-"""Keys as people type them: typed, told apart, and sent to the partition that a job would use."""
+"""Keys as people type them: typed, kept apart, and sent to the partition that a job would use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Tasks find the process that had their index, whoever ends first. The JVM's side is played here.
+"""Tasks find the process that had their index, in any order of ends. The JVM's side is played here.
 
-A task of these tests is its index and one letter: `x` ends the process, else it tells its id, and
-goes on until another byte comes (`w`) or hangs (`h`). With `k` the process holds on to work beside
+A task of these tests is its index and one letter: `x` ends the process, else it sends its id, and
+continues until another byte comes (`w`) or hangs (`h`). With `k` the process holds work besides
 its tasks, with `l` it lets go.
 """
 
@@ -100,7 +100,7 @@ def run(daemon: Daemon, index: int) -> int:
 
 
 def lives(pid: int) -> bool:
-    """A process that nobody has waited for yet is no life."""
+    """A process that was not waited for yet is no life."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):  # it may go while it is read

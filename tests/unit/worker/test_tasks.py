@@ -96,7 +96,7 @@ def test_how_many_tasks_a_stage_has() -> None:
 
 
 def test_headers_name_the_job_and_epoch_of_a_record() -> None:
-    """Two jobs that write one topic are told apart by nothing else."""
+    """Two jobs that write one topic are distinguished by nothing else."""
     order = EpochOrder(token(1), 5, None)
     first, second = tasks._headers(context("u1"), order, 2)
     assert dict(first) == {
@@ -109,7 +109,7 @@ def test_headers_name_the_job_and_epoch_of_a_record() -> None:
 def test_dead_letters_that_an_earlier_revision_kept_need_a_topic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its correction took the topic out; the job says so, and does not try for ever."""
+    """Its correction took the topic out; the job reports it, and does not retry without end."""
     monkeypatch.setattr(FragmentContext, "job_folder", "/nowhere")
     monkeypatch.setattr("perseid.worker.epoch.flow.spec_of", lambda _: job_spec())
     fragment, order = context("u1"), EpochOrder(token(1), 5, None)

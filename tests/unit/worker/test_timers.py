@@ -15,7 +15,7 @@ from perseid.worker.epoch.partition_state import PartitionState
 
 
 class Sessions(Operator):
-    """A key's session ends 10 ms of event time behind its last row, or 50 ms of token time."""
+    """A key's session ends 10 ms of event time after its last row, or 50 ms of token time."""
 
     output = pa.schema([("key", pa.string()), ("at", pa.int64()), ("timer", pa.string()),
                         ("epoch", pa.int64())])  # fmt: skip

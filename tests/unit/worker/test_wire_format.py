@@ -229,7 +229,7 @@ class One:
 @given(payloads=st.lists(st.binary(max_size=24), max_size=4))
 @pytest.mark.security("5.9")
 def test_whatever_bytes_come_each_is_a_row_or_refused(framed: bool, payloads: list[bytes]) -> None:
-    """Times and numbers out of range too: one bad record must not stop what stands beside it."""
+    """Times and numbers out of range too: one bad record must not stop the others."""
     known = KnownSchemas(cast(SchemaRegistry, One())) if framed else None
     kind = make("avro", None, EXACT, known)
     values = [message(1, p) if framed else p for p in payloads]
@@ -243,7 +243,7 @@ def test_whatever_bytes_come_each_is_a_row_or_refused(framed: bool, payloads: li
 
 @pytest.mark.parametrize("number", [2**31, -(2**31) - 1])
 def test_a_number_too_large_for_its_column_is_refused_alone(number: int) -> None:
-    """An Avro int has 32 bits, and nothing in its bytes says so."""
+    """An Avro int has 32 bits, and nothing in its bytes shows it."""
     schema: dict[str, Any] = {"type": "record", "name": "R", "fields": [N]}
     wide = {**schema, "fields": [{**N, "type": "long"}]}
     values = [avro(1, wide, {"n": n})[5:] for n in (1, number, 2)]

@@ -346,7 +346,7 @@ class TopicAdmin:
         self, tp: TopicPartition, future: Future[Any], transient: tuple[int, ...],
         lacking: tuple[int, ...],
     ) -> int | None:  # fmt: skip
-        """The answer for one partition; None to ask again, where `passing` errors allow it."""
+        """The answer for one partition; None to ask again, where `transient` errors allow it."""
         what = f"offsets of {tp.topic}[{tp.partition}]"
         answer = self._result(future, what, absent=transient)
         if answer is None:

@@ -52,7 +52,7 @@ def _connecting(bootstrap: Bootstrap) -> dict[str, Any]:
         # and one at an address where nothing is any more ends as a request without an answer does.
         "broker.address.ttl": 1_000,
         "socket.connection.setup.timeout.ms": 10_000,
-        "metadata.recovery.strategy": "rebootstrap",  # where brokers told addresses and no names
+        "metadata.recovery.strategy": "rebootstrap",  # where brokers gave addresses and no names
         "allow.auto.create.topics": False,
         "topic.metadata.propagation.max.ms": 5_000,  # after this, a missing topic is an error
     }

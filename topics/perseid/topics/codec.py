@@ -82,7 +82,7 @@ def decode(data: bytes) -> Record:
 
 
 def decode_progress(topic: str, offset: int, data: bytes) -> ProgressRecord:
-    """A record of a progress topic; the PermanentError says where."""
+    """A record of a progress topic; the PermanentError names the place."""
     try:
         record = decode(data)
     except PermanentError as error:

@@ -49,7 +49,7 @@ def refuse_unlike(wanted: TopicSpec, info: TopicInfo) -> None:
     """Raises PermanentError if an existing control topic would lose needed records."""
     for name, found, expected in deviations(wanted, info):
         raise PermanentError(
-            f"topic {info.name} has {name}={found}, expected {expected}: it says "
+            f"topic {info.name} has {name}={found}, expected {expected}: it is "
             f"{wanted.why}, and what it loses cannot be restored; "
             f"{alter(info.name, name, expected)}, then `perseid jobs start` the job"
         )

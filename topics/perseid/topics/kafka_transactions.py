@@ -1,8 +1,8 @@
 """The transaction port on Kafka.
 
-By rule, any outcome other than a clean success makes the producer unusable (reliability.md section
-3), because its late retries could affect a later transaction. A new producer with the same id ends
-them. A commit is clean if it was answered before the client can have sent any request twice.
+Any outcome other than a clean success makes the producer unusable, because its late retries could
+affect a later transaction. A new producer with the same id ends them. A commit is clean if it was
+answered before the client can have sent any request twice.
 """
 
 from __future__ import annotations

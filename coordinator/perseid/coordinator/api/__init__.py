@@ -1,1 +1,1 @@
-"""The coordinator's HTTP API v1 and its metrics; `server` serves `routes` behind a `guard`."""
+"""The coordinator's HTTP API v1 and its metrics; `server` serves `routes` with a `guard`."""

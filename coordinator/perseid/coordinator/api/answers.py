@@ -79,7 +79,7 @@ class Failing(Answer):
 
     failures: int = Field(description="in a row, without an epoch done in between")
     for_s: int = Field(description="since the first of them")
-    text: str = Field(description="the line that says why the last one failed")
+    text: str = Field(description="the line with the cause of the last failure")
 
 
 class StalledInput(Answer):

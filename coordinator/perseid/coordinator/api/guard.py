@@ -88,7 +88,7 @@ class Guard:
             raise Refusal(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "UsageError",
-                "this coordinator cannot use its token file; its log says why",
+                "this coordinator cannot use its token file; its log has the reason",
                 headers={"Retry-After": str(RETRY_AFTER_S)},
             ) from None
         self._log_fault("")

@@ -1,6 +1,6 @@
 """/metrics: the leader's state as Prometheus families. Pure: turns a Look into samples.
 
-Every family is one entry of FAMILIES, and its row in API.md says the same (a unit test compares
+Every family is one entry of FAMILIES, and its row in API.md is the same (a unit test compares
 them). A coordinator that stands by has one sample, `perseid_leader 0`. What is not known yet, as
 the lag of a job that is being loaded, has no sample instead of a wrong one.
 """
@@ -189,7 +189,7 @@ FAMILIES: tuple[Family, ...] = (
             lambda job, _: job.totals.checkpoint_s),
     _total("perseid_job_checkpoints_total", "Complete checkpoints",
            lambda job: job.totals.checkpoints),
-    _total("perseid_job_checkpoints_given_up_total", "Checkpoints that were begun and aborted",
+    _total("perseid_job_checkpoints_aborted_total", "Checkpoints that were begun and aborted",
            lambda job: job.totals.checkpoints_aborted),
     _of_job("perseid_job_generation", "Rises with each owner, so old ones can be fenced",
             _loaded(lambda job: job.generation)),

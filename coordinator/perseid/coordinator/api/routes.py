@@ -35,7 +35,7 @@ _ERRORS = {
     HTTPStatus.UNAUTHORIZED: "no token, or one that is not known",
     HTTPStatus.FORBIDDEN: "the token's role is too low",
     HTTPStatus.NOT_FOUND: "there is no such job",
-    HTTPStatus.CONFLICT: "the job's state does not allow it, and the message says why",
+    HTTPStatus.CONFLICT: "the job's state does not allow it, and the message has the reason",
     HTTPStatus.UNPROCESSABLE_ENTITY: "a name or parameter is not what it has to be",
     HTTPStatus.TOO_MANY_REQUESTS: "too many calls of one token",
     HTTPStatus.SERVICE_UNAVAILABLE: "this coordinator does not lead, or a part does not answer",

@@ -19,7 +19,7 @@ CONNECTIONS_MAX = 200  # further ones are answered with 503 at once
 DESCRIPTION = """\
 Jobs of a perseid deployment. Every error is a `Problem`. Send `Authorization: Bearer TOKEN`, unless
 the coordinator listens on loopback without tokens. Calls are answered by the leader; another
-coordinator says 503 and the leader's URL.
+coordinator answers 503 and the leader's URL.
 """
 
 

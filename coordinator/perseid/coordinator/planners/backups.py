@@ -1,9 +1,8 @@
 """When an operator partition with approximate fault tolerance may proceed, and when it backs up.
 
-AF-Stream sections 3.3 and 3.4, read strictly (reliability.md section 6). The most that a record may
-add is checked before it is applied. The divergence is measured from the last backup that is known
-to be durable. At most one backup is in flight. The counter is part of the state and is lost with
-it.
+AF-Stream sections 3.3 and 3.4, read strictly. The most that a record may add is checked before it
+is applied. The divergence is measured from the last backup that is known to be durable. At most one
+backup is in flight. The counter is part of the state and is lost with it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ A window that is emptied every 30 s grows by 10 bytes/s, and this period of 20 s
 >>> repetition(seen, 20.0)
 30.0
 >>> plan = Planned.of(seen, 30.0, 20.0, {"window": 2400.0})
->>> plan.offset_s, plan.writes[0]  # at once: the window's next end is behind this period
+>>> plan.offset_s, plan.writes[0]  # at once: the window's next end is after this period
 (0.0, 40.0)
 """
 

@@ -1,9 +1,8 @@
 """The thresholds of approximate fault tolerance: errors stay bounded after any number of failures.
 
-AF-Stream section 3.5, read strictly (reliability.md section 6): thresholds start at half of the
-user's bounds and each failure halves them, so that the sum of all errors stays below the bounds.
-What a batch may add is limited before it runs, not checked afterwards. Divergence is measured
-against the last durable backup.
+AF-Stream section 3.5, read strictly: thresholds start at half of the user's bounds and each failure
+halves them, so that the sum of all errors stays below the bounds. What a batch may add is limited
+before it runs, not checked afterwards. Divergence is measured against the last durable backup.
 """
 
 from __future__ import annotations

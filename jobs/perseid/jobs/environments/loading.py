@@ -129,7 +129,7 @@ def _import_text(module: str, folder: Path, error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith(_PREFIX):
         present = [p.stem for p in folder.glob("*.py")]
         name = (error.name or "").split(".", 1)[-1]
-        return f"{module}.py: no module {name} beside job.yaml, which has {listed(present)}"
+        return f"{module}.py: no module {name} next to job.yaml, which has {listed(present)}"
     place = f"{module}.py"
     for frame in traceback.extract_tb(error.__traceback__):
         if Path(frame.filename).is_relative_to(folder.resolve()):
@@ -138,7 +138,7 @@ def _import_text(module: str, folder: Path, error: BaseException) -> str:
         place = f"{Path(error.filename).name}:{error.lineno}"
     text = f"{place}: cannot be imported: {type(error).__name__}: {error}"
     if isinstance(error, ModuleNotFoundError):
-        text += "; packages that perseid does not have are locked in requirements.txt beside it"
+        text += "; packages that perseid does not have are locked in requirements.txt next to it"
     return text
 
 

@@ -98,7 +98,7 @@ def logistic_regression(spec: OperatorSpec) -> type[Operator]:
             self.train(batch, out)
 
         def rescale(self, old: Sequence[Any]) -> None:
-            _go_on(self, old, every)
+            _continue(self, old, every)
 
         def train(self, batch: pa.Table, out: Emitter) -> Values | None:
             """Learns from the rows; returns the newest average, None if there was none."""
@@ -135,7 +135,7 @@ def logistic_regression(spec: OperatorSpec) -> type[Operator]:
     return _shared(LogisticRegression, keys, local, features, every)
 
 
-def _go_on(new: Any, old: Sequence[Any], every: int) -> None:
+def _continue(new: Any, old: Sequence[Any], every: int) -> None:
     """Each model of `new` starts from the old models of its number; losses per record are kept."""
     seen = np.array([one.seen.get() for one in old])
     new.weights.set(averaged([one.weights.values for one in old], seen))

@@ -56,7 +56,7 @@ def refusal(schema: Mapping[str, Any]) -> str | None:
 def remedy(file: str, *, registry: bool) -> str:
     """What to do about `refusal` in the schema `file` of a source."""
     if registry:
-        return f"leave them out of {file}: what the records have beside its fields is skipped"
+        return f"leave them out of {file}: what the records have besides its fields is skipped"
     return "write `format: bytes` and decode the records in a Python operator"
 
 

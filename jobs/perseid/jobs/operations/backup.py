@@ -214,7 +214,7 @@ def _held(registry: Registry, name: str, whole: bool) -> tuple[str, int, int] | 
 
 
 def _newest_ms(registry: Registry, name: str) -> int:
-    """The time of the newest checkpoint: a backup is later, whatever the clock here says."""
+    """The time of the newest checkpoint: a backup is later, even if the clock here is late."""
     pointers = registry.pointers(name)
     return max((p.time_ms for p in pointers.pointers), default=0) if pointers is not None else 0
 

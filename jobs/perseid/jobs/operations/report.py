@@ -18,7 +18,7 @@ _NEXT = {
         "topic) and `perseid jobs apply` it again"
     ),
     "DamagedFile": "`perseid jobs start {job}` tries an older checkpoint",
-    "RefusedError": "do what the message says, then `perseid jobs start {job}`",
+    "RefusedError": "do what the message asks, then `perseid jobs start {job}`",
 }
 
 

@@ -82,7 +82,7 @@ def _check_columns(job: str, name: str, source: SourceSpec, schema: bytes) -> No
         raise RefusedError(
             f"{job}: source {name}: the newest schema of subject {subject_of(source.topic)} in "
             f"schema registry {source.registry} {text}; write `schema: FILE` with an Avro schema "
-            "beside job.yaml that has the other fields only: the rest of a record is skipped"
+            "next to job.yaml that has the other fields only: the rest of a record is skipped"
         )
     if source.event_time is not None:
         columns = event_time.avro_columns(avro)
@@ -97,7 +97,7 @@ def _newest(who: str, block: Block, registries: Registries) -> bytes:
     if found is None:
         raise RefusedError(
             f"{who}: schema registry {block.registry} has no subject {subject}; register a schema, "
-            "or write `schema: FILE` with one beside job.yaml"
+            "or write `schema: FILE` with one next to job.yaml"
         )
     if found.kind != wanted:
         raise RefusedError(

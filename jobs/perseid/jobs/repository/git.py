@@ -44,7 +44,7 @@ class Access:
 
 
 class GitFailed(BadInputError):
-    """A git command failed; the attribute `said` is its error output."""
+    """A git command failed; the attribute `stderr` is its error output."""
 
     def __init__(self, message: str, stderr: str = "") -> None:
         self.stderr = stderr

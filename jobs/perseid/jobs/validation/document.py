@@ -152,7 +152,7 @@ class Source(Document):
         default=None, description="columns with their types", examples=["{user: string, ms: int64}"]
     )
     schema_: File | None = Field(
-        default=None, alias="schema", description="the path of an Avro schema beside job.yaml",
+        default=None, alias="schema", description="the path of an Avro schema next to job.yaml",
         examples=["schema.avsc"],
     )  # fmt: skip
     registry: RegistryName | None = Field(
@@ -192,7 +192,7 @@ class Operator(Document):
         examples=['"SELECT value FROM input"'],
     )  # fmt: skip
     use: Annotated[str, _matching(_USE, "module:Class or library:Name")] | None = Field(
-        default=None, description="module:Class beside job.yaml, or library:Name",
+        default=None, description="module:Class next to job.yaml, or library:Name",
         examples=['"wordcount:Counts"'],
     )  # fmt: skip
     key: Annotated[tuple[str, ...], BeforeValidator(_columns)] | None = Field(
@@ -228,7 +228,7 @@ class Sink(Document):
     headers: bool = Field(default=False, description="true or false", examples=["true"])
     order: Order = "required"
     schema_: File | None = Field(
-        default=None, alias="schema", description="the path of an Avro schema beside job.yaml",
+        default=None, alias="schema", description="the path of an Avro schema next to job.yaml",
         examples=["schema.avsc"],
     )  # fmt: skip
     registry: RegistryName | None = Field(

@@ -36,7 +36,7 @@ def _schema(path: tuple[str, ...], name: str, format_: str, folder: Path) -> Ite
         present = [p.name for ending in ("avsc", "json") for p in folder.glob(f"*.{ending}")]
         close = nearest(name, present)
         write = f"write `{close}`" if close else "add the file"
-        yield path, f"{where}: found {shown(name)}, expected a file beside job.yaml; {write}"
+        yield path, f"{where}: found {shown(name)}, expected a file next to job.yaml; {write}"
         return
     if file.stat().st_size > SCHEMA_BYTES_MAX:
         yield path, f"{where}: {name} is larger than {SCHEMA_BYTES_MAX} bytes; make it smaller"
@@ -112,6 +112,6 @@ def _module(path: tuple[str, ...], use: str, folder: Path) -> Iterator[Finding]:
     close = nearest(module, present)
     write = f"write `{close}:{name}`" if close else f"add {relative}.py with class {name}"
     yield path, (
-        f"{where}: found {shown(use)}, expected a module beside job.yaml ({listed(present)}); "
+        f"{where}: found {shown(use)}, expected a module next to job.yaml ({listed(present)}); "
         f"{write}"
     )

@@ -37,7 +37,7 @@ def _schema(path: Path, block: doc.Source | doc.Sink, *, allowed: bool) -> Itera
     where = ".".join(path)
     if block.format == "avro" and block.schema_ is None and block.registry is None:
         yield (*path, "schema"), (
-            f"{where}.schema: is missing, expected the path of an Avro schema beside job.yaml; "
+            f"{where}.schema: is missing, expected the path of an Avro schema next to job.yaml; "
             "write `schema: schema.avsc`"
         )
     if block.schema_ is not None and not allowed:

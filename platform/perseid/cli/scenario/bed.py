@@ -125,7 +125,7 @@ class ScenarioBed:
 
         self._ask(*steering.stop(self.registry, SystemClock(), names.job, checkpoint=False))
 
-    def go_on(self, names: Names) -> None:
+    def resume(self, names: Names) -> None:
         """Resumes a stopped job."""
         from perseid.jobs.operations import steering
 

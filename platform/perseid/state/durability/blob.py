@@ -137,7 +137,7 @@ def _check(view: memoryview, where: str) -> int:
     if magic != MAGIC:
         raise DamagedFile(f"{where} does not begin as a state file does: {bytes(magic)!r}")
     if size != len(view):
-        raise DamagedFile(f"{where} has {len(view)} bytes, its header says {size}")
+        raise DamagedFile(f"{where} has {len(view)} bytes, its header gives {size}")
     crc = stated_crc(view)
     found = zlib.crc32(view[: -_CRC.size])
     if found != crc:

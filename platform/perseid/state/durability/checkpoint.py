@@ -141,7 +141,7 @@ def read_part(store: Store, file: PartFile, identity: Identity, kind: str = PART
     found = blob.stated_crc(data)
     if found != file.crc:
         raise DamagedFile(
-            f"{file.path} ends with the CRC {found:08x}, its manifest says {file.crc:08x}"
+            f"{file.path} ends with the CRC {found:08x}, its manifest gives {file.crc:08x}"
         )
     header, sections = blob.decode(data, where=file.path, identity=identity, kind=kind)
     if header.epoch != file.epoch:
@@ -208,7 +208,7 @@ def read_manifest(store: Store, path: str, crc: int) -> Manifest:
     data = store.read(path)
     found = zlib.crc32(data)
     if found != crc:
-        raise DamagedFile(f"{path} has the CRC {found:08x}, its pointer says {crc:08x}")
+        raise DamagedFile(f"{path} has the CRC {found:08x}, its pointer gives {crc:08x}")
     return decode_manifest(data, path)
 
 

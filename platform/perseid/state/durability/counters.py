@@ -1,8 +1,8 @@
 """Live divergence counters of approximate jobs: shown to users, and a hint at a takeover.
 
 The authoritative divergence is stored with the state and its backups. A counter may be missing,
-come from an earlier life, or have gone back in time after a failover (reliability.md section 6,
-faults 7 and 32). So it is stamped, and `judge` uses it to lower trust, never to raise it.
+come from an earlier life, or have gone back in time after a failover of Redis. So it is stamped,
+and `judge` uses it to lower trust, never to raise it.
 """
 
 from __future__ import annotations

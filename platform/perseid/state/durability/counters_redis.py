@@ -1,8 +1,8 @@
 """Divergence counters in Redis.
 
 Only GET, SET, WATCH and MULTI are used, so that the user of a shared Redis needs no scripts
-(reliability.md section 5, `redis_client.rights`). An older stamp never replaces a newer one: the
-write is conditional on what was read, and is retried after a concurrent write.
+(compose/SECURITY.md, Redis). An older stamp never replaces a newer one: the write is conditional on
+what was read, and is retried after a concurrent write.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ _JUDGED = {"answers": _answers, "words": _words, "counts": _counts}
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m perseid.testing.meter", description=__doc__)
-    whats = ["latency", "news", "follow", "answers", "counts", "words"]
+    whats = ["latency", "rises", "follow", "answers", "counts", "words"]
     parser.add_argument("what", choices=whats)
     parser.add_argument("--kafka", required=True, help="bootstrap servers")
     parser.add_argument("--sink", required=True, help="topic to read; words: a source")
@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--words", type=int, default=10, help="words a line")
     parser.add_argument("--moments", default="", help="times in ms, with commas between")
     parser.add_argument("--source", help="answers: what the sink answers to")
-    parser.add_argument("--sent", help="counts: file with what `words` said of the source")
+    parser.add_argument("--sent", help="counts: file with what `words` printed of the source")
     parser.add_argument("--job", choices=list(JOBS), help="answers: which are right")
     parser.add_argument("--judged", default="", help="answers: only keys that end in one of these")
     parser.add_argument("--complete", action="store_true", help="answers, counts: to all records")
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     kafka, sink = options.kafka, options.sink
     if options.what == "latency":
         _print(latency(kafka, sink, warm_up_s=options.warm_up, seconds=options.seconds))
-    elif options.what == "news":
+    elif options.what == "rises":
         moments = [int(m) for m in options.moments.split(",")]
         everywhere = (list(read_partition(kafka, sink, p)) for p in partitions(kafka, sink))
         _print(first_progress(everywhere, moments))

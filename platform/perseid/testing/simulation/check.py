@@ -136,13 +136,13 @@ class Tokens:
             return
         passed_ms = at_ms - self.issued_ms[last[0], last[1]]
         since_ms, right_ms = token.time_ms - last[2], at_ms + self.off_ms
-        gap = f"{since_ms} ms behind the one before it, after {passed_ms} ms"
+        gap = f"{since_ms} ms after the one before it, after {passed_ms} ms"
         if since_ms < 0:
             raise Defect(f"the token of epoch {token.epoch} goes back in time: {gap}")
         if since_ms > passed_ms * (1 + SLACK) + ROUNDED_MS and token.time_ms > right_ms + SKEW_MS:
             raise Defect(f"the token of epoch {token.epoch} is ahead of time: {gap}")
         if leader == last[0] and since_ms < passed_ms * (1 - SLACK) - ROUNDED_MS:
-            raise Defect(f"time stands still at epoch {token.epoch}: {gap}")
+            raise Defect(f"time does not advance at epoch {token.epoch}: {gap}")
 
     def _take_back(self, record: Rewind) -> None:
         self.last = None
@@ -255,7 +255,7 @@ class Checker:
                 run = b"".join(len(v).to_bytes(4, "little") for v in values)
                 run += b"".join(r.key or b"" for r in records) + b"".join(values)
                 if (len(values), 2**63 + zlib.crc32(run)) != (window.count, window.checksum):
-                    raise Defect(f"the ledger says {window}, the topic has {len(values)} records")
+                    raise Defect(f"the ledger has {window}, the topic has {len(values)} records")
 
     def _follow(self, partition: int, entry: LedgerRecord) -> None:
         last = self.ledger.get(partition)

@@ -169,7 +169,7 @@ class Gates:
             process.killed = True
             raise Killed
         if kind == "task" and not process.marks.get("twin") and self.strikes("twin_task"):
-            self._simulation.note(f"TASK LOST, but it goes on, at {where}")
+            self._simulation.note(f"TASK LOST, but it continues, at {where}")
             process.marks["twin"] = True
             process.marks["abandon"](TaskKilled(f"lost at {where}"))
             self._simulation.sleep(self._simulation.random.uniform(0.0, 3.0))

@@ -89,7 +89,7 @@ def remake(world: World) -> None:
     world.topics.delete([topic])
 
     def again() -> None:
-        world.simulation.note(f"{topic} IS MADE ANEW")
+        world.simulation.note(f"{topic} IS CREATED AGAIN")
         world.gates.hit("topic recreated")
         world.topics.create(topic, partitions)
         for _ in range(STRANGERS):

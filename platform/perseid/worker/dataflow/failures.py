@@ -103,7 +103,7 @@ def classify(error: BaseException, token: str) -> PerseidError:
     if any(words in message for words in DIED):
         return ProcessDied(
             "a process that computed the epoch has died: it crashed in native code, or was killed, "
-            f"by the kernel perhaps (its log says whether for memory): {text}"
+            f"by the kernel perhaps (its log has the reason): {text}"
         )
     if is_lost(error) or kind_of(error) == "Py4JError" or _LOST_IN_JVM.search(message):
         return RetryableError(text)

@@ -30,7 +30,7 @@ Found = tuple[tuple[str, ...], str]  # place in job.yaml, and the problem
 
 @dataclass(frozen=True)
 class Query:
-    """The SQL of an operator and the columns of its input; `behind`: the query that it reads.
+    """The SQL of an operator and the columns of its input; `reads`: the query that it reads.
 
     `is_source`: its input has metadata columns too.
     """
@@ -92,7 +92,7 @@ def questions(queries: Sequence[Query]) -> list[dict[str, Any]]:
     """The queries of a job as JSON."""
     return [
         {
-            "operator": q.operator, "sql": q.sql, "view": q.view, "behind": q.reads,
+            "operator": q.operator, "sql": q.sql, "view": q.view, "reads": q.reads,
             "is_source": q.is_source,
             "columns": None if q.columns is None else text_of(q.columns),
         }

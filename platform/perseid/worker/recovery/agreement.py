@@ -58,7 +58,7 @@ def agree(
             restored[found.gid] = found
             events += found.events
         verdict = resume.decide(restored, ledgers(), plan.base_epoch, order.complete_epoch)
-        if isinstance(verdict, resume.GoOn):
+        if isinstance(verdict, resume.Proceed):
             return Agreement(verdict.epoch, restored, tuple(events))
         gids = verdict.gids
         order = replace(order, floor=verdict.floor)

@@ -6,8 +6,8 @@ output again: its log has those epochs' retained outputs, or its ledger has comm
 partition that is ahead without them restores a checkpoint, which may lower the epoch for all. No
 epoch begins before the previous one is committed, and a checkpoint is complete when its epoch is.
 So a ledger that ends before that has lost records that the broker had acknowledged, such as after a
-power failure without a flush (reliability.md, fault 5). Its sink topics may still hold the output
-of these records, and writing it again would silently duplicate it.
+power failure without a flush (compose/FAULTS.md, logs that lost records). Its sink topics may still
+hold the output of these records, and writing it again would silently duplicate it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
-class GoOn:
+class Proceed:
     """The fragment runs the epochs above `epoch`."""
 
     epoch: int
@@ -56,7 +56,7 @@ def decide(
     ledgers: Mapping[int, int],
     base_epoch: int,
     complete_epoch: int = 0,
-) -> GoOn | Again:
+) -> Proceed | Again:
     """What to do after every stateful partition was restored once.
 
     Args:
@@ -75,7 +75,7 @@ def decide(
     lacking = tuple(
         gid for gid, r in sorted(restored.items()) if r.epoch > floor and r.held_from > floor + 1
     )
-    return Again(lacking, floor) if lacking else GoOn(floor)
+    return Again(lacking, floor) if lacking else Proceed(floor)
 
 
 def summary(restored: Mapping[int, Restored], seconds: float) -> str:
@@ -100,7 +100,7 @@ def _check_ledgers(
     if lagged:
         gid, epoch = next(iter(lagged.items()))
         raise lost_by_broker(
-            f"{len(lagged)} ledger partitions are behind state and checkpoints, first that of task "
+            f"{len(lagged)} ledger partitions are before state and checkpoints, first that of task "
             f"{gid}: it ends with epoch {epoch}, and epoch {committed} was committed"
         )
 

@@ -294,7 +294,7 @@ class SinkSession:
         return transaction, last
 
     def _check_outputs(self) -> None:
-        """The outputs of others are where the ledger says: their topic alone may have lost them.
+        """The outputs of others are where the ledger ends: their topic alone may have lost them.
 
         Not only of the last epoch, which has none where it is one of a checkpoint. Of the topics
         that this session writes: another revision may have had others.

@@ -33,7 +33,7 @@ def ask(spark: SparkSession, asked: Sequence[dict[str, Any]]) -> list[dict[str, 
     for question in asked:
         name, refused = question["operator"], None
         columns = columns_of(question["columns"]) if question["columns"] else None
-        columns = columns or known.get(question["behind"] or "")
+        columns = columns or known.get(question["reads"] or "")
         if columns is not None:
             try:
                 known[name] = _answered(spark, question, columns)

@@ -6,7 +6,7 @@ from typing import Any
 
 import bytewax.operators as op
 import orjson
-from answers import balance, enrich  # type: ignore[import-not-found]  # lies beside this script
+from answers import balance, enrich  # type: ignore[import-not-found]  # next to this script
 from bytewax.connectors.kafka import KafkaSink, KafkaSinkMessage, KafkaSource
 from bytewax.dataflow import Dataflow
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
-from answers import balance, enrich  # type: ignore[import-not-found]  # lies beside this script
+from answers import balance, enrich  # type: ignore[import-not-found]  # next to this script
 from confluent_kafka import Consumer, Producer
 
 TRANSACTION_S = 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from answers import balance, enrich  # type: ignore[import-not-found]  # lies beside this script
+from answers import balance, enrich  # type: ignore[import-not-found]  # next to this script
 from quixstreams import Application, State
 
 

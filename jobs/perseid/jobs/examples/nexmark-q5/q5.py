@@ -6,7 +6,7 @@ from perseid.jobs import Emitter, Operator, pa
 
 
 class Hottest(Operator):
-    """Of each window the auctions that nobody has more bids than. Its counts come together."""
+    """Of each window the auctions with the most bids. Its counts come together."""
 
     output = pa.schema([("end", pa.int64()), ("auction", pa.int64()), ("n", pa.int64())])
     metadata = ()

@@ -14,7 +14,7 @@ def highest(rows: pa.Table, limits: pa.ChunkedArray) -> pa.Table:
 
 
 class Windows(Operator):
-    """Bids with the end of their window; of each split only the highest go on."""
+    """Bids with the end of their window; of each split only the highest are sent on."""
 
     output = pa.schema([("end", pa.int64()), *((n, pa.int64()) for n in BID)])
     metadata = ()
@@ -29,7 +29,7 @@ class Windows(Operator):
 
 
 class Highest(Operator):
-    """The highest bids of each window, sent when the watermark says that it is over."""
+    """The highest bids of each window, sent when the watermark has passed its end."""
 
     output = Windows.output
     most = Table(key={"end": pa.int64()}, price=pa.int64())

@@ -35,7 +35,7 @@ class Opened(Operator):
 
 
 class New(Operator):
-    """Sends who came and opened an auction in a window, when the watermark says it is over."""
+    """Sends who came and opened an auction in a window, when the watermark has passed its end."""
 
     output = Came.output
     people = Table(key={"seller": pa.int64(), "end": pa.int64()}, name=pa.string())
