@@ -236,7 +236,7 @@ def test_a_partition_without_a_leader_hides_no_other_jobs_input(
 def test_a_look_without_any_answer_is_an_error_of_the_look() -> None:
     kafka = kafka_handle.fake()
     wanted = Wanted(frozenset({"u"}), frozenset({(kafka.topic(), 9)}), True)
-    with pytest.raises(RetryableError, match="leads"):
+    with pytest.raises(RetryableError, match="no leader"):
         EndsWatcher(kafka.topics, lambda: wanted, lambda _: None, lambda: 0.0)._look()
 
 
