@@ -1,4 +1,4 @@
-"""The peers as sides: their commands and settings (decisions/0001-peers-and-their-settings.md)."""
+"""The peers as sides: their commands and settings (README.md, invariant 4)."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_a_token_and_an_authority_from_the_environment(
         status.ask_leader(url)
 
 
-def test_a_certificate_that_nobody_known_signed(
+def test_a_certificate_of_an_unknown_authority(
     url: str, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(RetryableError, match=r"does not answer at https.*certificate"):
