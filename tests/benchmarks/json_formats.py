@@ -1,4 +1,4 @@
-"""What JSON costs on its way to Arrow columns and back, beside other libraries that can do it.
+"""What JSON costs on its way to Arrow columns and back, and what other libraries cost that can do it.
 
 Run with `python tests/benchmarks/json_formats.py [--records N] [--runs N]`. polars, duckdb and
 msgspec are no dependencies of perseid: `pip install polars duckdb msgspec` first; one that is not
@@ -35,7 +35,7 @@ Row = dict[str, Any]
 Way = Callable[[Any], Any]
 AWKWARD = 1000  # one record of so many
 CITIES = ["Zürich", "東京都", "São Paulo", "Αθήνα", "Łódź", "Москва", "القاهرة"]
-TEXTS = ['say "hi"', "C:\\data\\in", "two\nlines", "tab\there", "path/to", "caf\u00e9", "plain"]
+TEXTS = ['call "hi"', "C:\\data\\in", "two\nlines", "tab\there", "path/to", "caf\u00e9", "plain"]
 PAYMENT = {"account": "string", "amount": "int64"}
 ORDER = {f"{kind[0]}{i}": kind for kind in ("string", "int64", "float64", "bool") for i in range(5)}
 EVENT = {"id": "int64", "user": "string", "at": "timestamp", "price": "float64"}

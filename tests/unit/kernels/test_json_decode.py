@@ -214,7 +214,7 @@ def test_what_lies_under_nulls_is_the_same_in_every_run() -> None:
         assert bytes(found["n"].chunk(0).buffers()[1])[:8000] == bytes(8000)
 
 
-def test_a_column_that_one_array_cannot_hold_says_what_to_do() -> None:
+def test_a_column_that_one_array_cannot_hold_is_an_error_with_the_remedy() -> None:
     half = pa.array(["x" * 1_100_000_000])
     with pytest.raises(PermanentError, match=r"2 rows at once .* 2 GiB .*maxRecords"):
         library.one(pa.chunked_array([half, half]))

@@ -121,7 +121,7 @@ def test_users_and_passwords_come_from_the_environment(monkeypatch: pytest.Monke
 
 @contextmanager
 def scripted(*statuses: int) -> Iterator[HttpSchemaRegistry]:
-    """Answers with these statuses, the last one for ever."""
+    """Answers with these statuses, the last one without end."""
     waiting = chain(statuses, repeat(statuses[-1]))
 
     def answer(_: Request) -> Response:
