@@ -1,4 +1,4 @@
-"""What JSON costs on its way to Arrow columns and back, and what other libraries cost that can do it.
+"""What JSON costs on its way to Arrow columns and back, here and in other libraries that can do it.
 
 Run with `python tests/benchmarks/json_formats.py [--records N] [--runs N]`. polars, duckdb and
 msgspec are no dependencies of perseid: `pip install polars duckdb msgspec` first; one that is not
