@@ -19,7 +19,7 @@ PAGES = sorted(
 )  # fmt: skip
 WORDS_MAX = {"README.md": 800}  # the top one: a newcomer reads it in four minutes
 README_WORDS_MAX = 600
-DECISION_WORDS_MAX = 160
+DECISION_WORDS_MAX = 200
 _LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 _CODE = re.compile(r"```.*?```", re.DOTALL)
 
