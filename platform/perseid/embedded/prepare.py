@@ -25,7 +25,7 @@ from perseid.embedded.spark_home import lean_home
 from perseid.embedded.table import ProcessSpec
 from perseid.errors import PermanentError, RefusedError
 from perseid.records import Deployment, spark_settings
-from perseid.records.deployment import QUERIES, parse_registries
+from perseid.records.deployment import parse_registries
 
 Note = Callable[[str], None]
 FORMAT_TIMEOUT_S = 60
@@ -116,23 +116,26 @@ def _base(
 def _deployment(home: Home, outside: Outside, numbers: dict[str, int]) -> Deployment:
     state = state_root(home.data)
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    masters = {None: "local[2,4]", "standalone": f"spark://127.0.0.1:{numbers['spark-master']}"}
     made = Deployment(
         kafka=outside.kafka or f"127.0.0.1:{numbers['kafka']}",
         zookeeper=outside.zookeeper or f"127.0.0.1:{numbers['zookeeper']}",
         redis=outside.redis or f"redis://127.0.0.1:{numbers['redis']}/0",
-        master=masters.get(outside.master) or str(outside.master),
         store=outside.store or str(home.data / "store"),
         state=str(state),
         logs=str(home.logs),
         schema_registries=parse_registries(outside.schema_registries or ""),
-        query=outside.query or QUERIES[0],
         spark=spark_settings.parse(outside.spark or ""),
     )
     kept = Deployment.load(home.deployment) if home.deployment.is_file() else made
     own = {part for part in ("kafka", "zookeeper", "redis") if getattr(outside, part) is not None}
     accesses = {n: a for n, a in kept.accesses().items() if n.partition("_")[0] in own}
-    settings = {**made.model_dump(), "jobs_allow_code": kept.jobs_allow_code}
+    masters = {"standalone": f"spark://127.0.0.1:{numbers['spark-master']}"}
+    chosen = {"master": masters.get(outside.master or "", outside.master), "query": outside.query}
+    settings = {
+        **made.model_dump(),
+        **{name: value for name, value in chosen.items() if value},  # else the default
+        "jobs_allow_code": kept.jobs_allow_code,
+    }
     return Deployment.model_validate({**settings, **accesses})
 
 
