@@ -232,8 +232,6 @@ class Fragment:
             raise RetryableError("the streaming query ended by itself")
 
     def _await_end(self, runner: EpochRunner, clients: Clients, running: StreamingQuery) -> None:
-        if self._stopping.is_set():
-            self._stop_query()
         try:
             while not running.awaitTermination(part_orders.LOOK_S):
                 self._look(runner, clients)
@@ -257,6 +255,8 @@ class Fragment:
         else:
             brokers = runner.context.brokers
             source = token_source.source_class(brokers, topic, base_offset, self._token)
+        if self._stopping.is_set():  # `stop` has found no query to end
+            self._stop_query()
             self._query = query.start(*given, source, take)
         return self._query
 

@@ -42,11 +42,14 @@ class Taking:
         monkeypatch.setattr(query, "start_loop", lambda *given: batches.append(given[-1]))
         monkeypatch.setattr(self.fragment, "_run_epoch", self.run_epoch)
         self.feed = SimpleNamespace(start_offset=7, feed=lambda _, record, __: record)
+        self.start()
+        (self.batch,) = batches
+        self.restored(self.feed)
+
+    def start(self) -> None:
         runner = SimpleNamespace(context=SimpleNamespace(brokers="kafka"))
         clients = Clients(cast(Any, self), cast(Any, None), cast(Any, None))
         self.fragment._start_query(cast(Any, runner), clients, 0)
-        (self.batch,) = batches
-        self.restored(self.feed)
 
     def restored(self, feed: SimpleNamespace | None) -> None:
         self.fragment._offset, self.fragment._feed = 7, cast(Any, feed)
@@ -137,6 +140,27 @@ def test_after_a_stop_it_takes_none(monkeypatch: pytest.MonkeyPatch, way: str) -
     taking.fragment._stopping.set()
     taking.batch(*([] if way == "loop" else [rows(7, 8)]))
     assert taking.taken == []
+
+
+@pytest.mark.parametrize("way", ["start_loop", "start"])
+def test_a_query_that_a_stop_finds_starting_ends_as_soon_as_it_has_started(
+    monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """It ran one empty micro-batch after another until the state was restored."""
+    taking, stops = Taking(monkeypatch, "loop" if way == "start_loop" else "tokens"), list[str]()
+    running = SimpleNamespace(stop=lambda: stops.append("query"))
+    fragment = taking.fragment
+
+    def starting(*_: Any) -> Any:
+        fragment.stop()
+        assert stops == []  # there is nothing yet to end
+        return running
+
+    monkeypatch.setattr(query, way, starting)
+    fragment._query = None
+    monkeypatch.setattr(fragment, "_thread", SimpleNamespace(name="f", join=lambda _: None))
+    taking.start()
+    assert stops == ["query"]
 
 
 @pytest.mark.parametrize("way", ["loop", "tokens"])
