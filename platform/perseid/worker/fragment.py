@@ -35,6 +35,7 @@ from perseid.topics.ranges import ColumnReader
 from perseid.topics.records import FragmentState, Token
 from perseid.worker.checkpoint import part_orders, parts
 from perseid.worker.dataflow import graph
+from perseid.worker.dataflow.acknowledged import report_until_acknowledged
 from perseid.worker.dataflow.context import EpochOrder, FragmentContext
 from perseid.worker.dataflow.failures import classify
 from perseid.worker.dataflow.feed import EpochFeed, TokenHistory, base_of, history
@@ -59,9 +60,7 @@ if TYPE_CHECKING:
     from perseid.worker.dataflow.source import Counts
 
 log = logging.getLogger("perseid.worker")
-REPORT_AGAIN_S = 1.0
 READ_TIMEOUT_S = 30.0  # of the token log: longer than a broker needs to restart
-REPORT_FOR_S = 60.0  # how long a broker may reject the final report before the worker exits
 EXIT_UNREPORTED = 6  # exit code of a worker that could not report how its fragment ended
 end_worker = os._exit
 
@@ -471,27 +470,11 @@ class Fragment:
             error=cut(text_of(known)),
             permanent=isinstance(known, PermanentError),
         )
-        self._report_until_acknowledged(progress, record)
+        # A stop ends it: then a newer plan exists, so the end is known.
+        report_until_acknowledged(progress.append, record, self._stopping.wait, _shorter)
         return record
 
-    def _report_until_acknowledged(self, progress: Appender, record: FragmentState) -> None:
-        """Retries the report: without it the job would stall, since only this worker knows the end.
 
-        The broker that made the fragment fail may be unavailable for longer than one append waits:
-        a transient error is retried without limit. A record that the broker rejects is retried with
-        a shorter error text, for REPORT_FOR_S.
-        """
-        began_s = time.monotonic()
-        while True:
-            try:
-                progress.append(record)
-                return
-            except RetryableError as error:
-                log.warning("the fragment's end is not reported yet: %s", error)
-            except Exception as error:
-                log.error("the fragment's end is not reported yet: %s", cut(text_of(error)))
-                if time.monotonic() - began_s > REPORT_FOR_S:
-                    raise
-                record = replace(record, error=cut(record.error, EVENT_MAX))
-            if self._stopping.wait(REPORT_AGAIN_S):
-                return  # a newer plan exists, so the end is known
+def _shorter(record: FragmentState) -> FragmentState:
+    """For a broker that takes small records only."""
+    return replace(record, error=cut(record.error, EVENT_MAX))

@@ -16,6 +16,7 @@ from perseid.topics.codec import decode
 from perseid.topics.log import KafkaLogWriter, ProgressLog
 from perseid.topics.records import FragmentState
 from perseid.worker import fragment
+from perseid.worker.dataflow import acknowledged
 from perseid.worker.dataflow.failures import DIED
 from perseid.worker.fragment import EXIT_UNREPORTED, Clients, Fragment
 
@@ -54,7 +55,7 @@ def ended(progress: Any, error: BaseException) -> Fragment:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fragment, "REPORT_AGAIN_S", 0.0)
+    monkeypatch.setattr(acknowledged, "AGAIN_S", 0.0)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def test_an_end_that_cannot_be_reported_ends_the_worker_and_not_in_silence(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     codes: list[int] = []
-    monkeypatch.setattr(fragment, "REPORT_FOR_S", 0.0)
+    monkeypatch.setattr(acknowledged, "REJECTIONS_MAX", 0)
     monkeypatch.setattr(fragment, "end_worker", codes.append)
     monkeypatch.setattr(KafkaLogWriter, "append", refuse)
     monkeypatch.setattr(Clients, "open", refuse)

@@ -31,6 +31,7 @@ from perseid.topics.records import PartDone, PartFailed
 from perseid.worker.checkpoint import checkpoints, part_orders, part_writer
 from perseid.worker.checkpoint.part_orders import FOLDER, note
 from perseid.worker.checkpoint.parts import PartOrder
+from perseid.worker.dataflow import acknowledged
 from perseid.worker.dataflow.context import FragmentContext
 
 IDENTITY = Identity("uuid", 1, "counts", 0)
@@ -154,7 +155,7 @@ class Reports:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.logs = {"removed": DeafProgress(10**9), "job": DeafProgress(0)}
-        monkeypatch.setattr(checkpoints, "REPORT_AGAIN_S", 0.01)
+        monkeypatch.setattr(acknowledged, "AGAIN_S", 0.01)
         monkeypatch.setattr(checkpoints, "_newest", part_orders.Newest())
         monkeypatch.setattr(checkpoints, "_progress", lambda _, job: self.logs[job])
         monkeypatch.setattr(checkpoints, "_opened", lambda _, job: self.logs[job])

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from perseid.errors import PerseidError, RetryableError
+from perseid.errors import PerseidError
 from perseid.jobs.model.layout import Layout, Task
 from perseid.jobs.model.spec import JobSpec, output_of, producer
 from perseid.jobs.operator import Emitter
@@ -44,6 +44,7 @@ from perseid.topics.transactions import SinkBatch
 from perseid.worker.checkpoint import part_orders
 from perseid.worker.checkpoint.parts import PartOrder, StateCopy, make
 from perseid.worker.dataflow import graph
+from perseid.worker.dataflow.acknowledged import report_until_acknowledged
 from perseid.worker.dataflow.context import EpochOrder
 from perseid.worker.dataflow.edges import Route, Row, deal, inputs
 from perseid.worker.dataflow.graph import Graph
@@ -107,13 +108,12 @@ class Context:
 
     def report_until_acknowledged(self, record: ProgressRecord, by: Appender | None = None) -> None:
         """Repeats a report that only this process can make."""
-        while True:
-            try:
-                (by or self.progress()).append(record)
-            except RetryableError:
-                self.world.simulation.sleep(REPORT_AGAIN_S)
-            else:
-                return
+
+        def unwanted(_: float) -> bool:
+            self.world.simulation.sleep(REPORT_AGAIN_S)
+            return False
+
+        report_until_acknowledged((by or self.progress()).append, record, unwanted)
 
 
 @dataclass

@@ -31,6 +31,7 @@ from perseid.state.durability.files import LocalFiles
 from perseid.topics.log import KafkaLogWriter, ProgressLog
 from perseid.topics.records import PartDone, PartFailed
 from perseid.worker.checkpoint import part_orders, part_writer
+from perseid.worker.dataflow.acknowledged import report_until_acknowledged
 from perseid.worker.process import occupied, spare_memory
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("perseid.worker")
 LIVES_MAX = 3  # part writers tried for one part
 REPORT_AGAIN = "report again"  # the name of such threads
-REPORT_AGAIN_S = 1.0
 REPORTS_MAX = 300  # by then the checkpoint is aborted anyway
 _newest = part_orders.Newest()
 _births = threading.Lock()  # of part writers: an upload and a final epoch's task may both start one
@@ -111,13 +111,16 @@ def _work(context: FragmentContext, order: PartOrder, copy: StateCopy | None) ->
         _end(order)
         return
     result = _upload(context, order, copy)
-    if _reported(_progress(context.brokers, context.job), result):
-        _end(order)
-    else:
+    try:
+        _progress(context.brokers, context.job).append(result)
+    except PerseidError as error:
+        log.warning("a checkpoint's part is not reported yet: %s", error)
         threading.Thread(
             target=logs.carried(_report_again), args=(context, order, result), daemon=True,
             name=REPORT_AGAIN,
         ).start()  # fmt: skip
+    else:
+        _end(order)
 
 
 def _end(order: PartOrder) -> None:
@@ -159,16 +162,6 @@ def _upload(
         )  # fmt: skip
 
 
-def _reported(progress: ProgressLog, result: PartDone | PartFailed) -> bool:
-    """Whether the broker has acknowledged the result."""
-    try:
-        progress.append(result)
-    except PerseidError as error:
-        log.warning("a checkpoint's part is not reported yet: %s", error)
-        return False
-    return True
-
-
 def _report_again(
     context: FragmentContext, order: PartOrder, result: PartDone | PartFailed
 ) -> None:
@@ -177,13 +170,19 @@ def _report_again(
     Ends without it when the checkpoint is out of date: a later part was ordered, the job was
     removed, or its logs have another owner.
     """
-    progress = _opened(context.brokers, context.job)
-    for _ in range(REPORTS_MAX):
-        time.sleep(REPORT_AGAIN_S)
+    left = iter(range(REPORTS_MAX - 1))
+
+    def unwanted(wait_s: float) -> bool:
+        time.sleep(wait_s)
         waited_for = part_orders.pending(LocalFiles(), order, _me())
-        if _newest.overtaken(order) or not waited_for or _reported(progress, result):
-            break
-    _end(order)
+        return _newest.overtaken(order) or not waited_for or next(left, None) is None
+
+    try:
+        report_until_acknowledged(_opened(context.brokers, context.job).append, result, unwanted)
+    except PerseidError as error:
+        log.error("a checkpoint's part is not reported: %s", error)
+    finally:
+        _end(order)
 
 
 def _written(store: str, order: PartOrder) -> PartDone:
