@@ -19,7 +19,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perseid import logs
 from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError
@@ -48,7 +48,7 @@ from perseid.worker.spark.restoring import fence, restore_all
 from perseid.worker.spark.session import local_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from perseid.records.access import Bootstrap
     from perseid.topics.admin import TopicReader
     from perseid.topics.log import LogReader, ProgressLog
-    from perseid.worker.dataflow.source import Counts
+    from perseid.worker.dataflow.task_report import Reads
 
 log = logging.getLogger("perseid.worker")
 READ_TIMEOUT_S = 30.0  # of the token log: longer than a broker needs to restart
@@ -254,9 +254,9 @@ class Fragment:
         else:
             brokers = runner.context.brokers
             source = token_source.source_class(brokers, topic, base_offset, self._token)
+            self._query = query.start(*given, source, take)
         if self._stopping.is_set():  # `stop` has found no query to end
             self._stop_query()
-            self._query = query.start(*given, source, take)
         return self._query
 
     def _take(self, runner: EpochRunner, clients: Clients, records: query.Records) -> None:
@@ -313,41 +313,49 @@ class Fragment:
             collectable = parts.collectable(self.pointers)
             order = feed.feed(offset, decode_token(value), collectable)
             if order is not None:
-                self._run_epoch(runner, feed, clients, order)
+                self._run_epoch(runner, feed, clients, order, value)
             self._offset, self._taken_s = offset + 1, time.monotonic()
 
     def _run_epoch(
-        self, runner: EpochRunner, feed: EpochFeed, clients: Clients, order: EpochOrder
+        self,
+        runner: EpochRunner,
+        feed: EpochFeed,
+        clients: Clients,
+        order: EpochOrder,
+        record: bytes,
     ) -> None:
+        """`record`: the order's token, as the token log has it."""
         order = replace(order, base=self._base(order.token))
         if order.token.epoch <= self._replay_to:
             crashpoints.reach("replay.during")
         logs.bind(job=self.plan.job, generation=self.plan.generation, epoch=order.token.epoch)
         started = time.monotonic()
-        done = runner.run(order)
+        done = runner.run(order, record)
         crashpoints.reach("epoch.before-report")
         feed.done(order.token.epoch)
         if order.token.checkpoint:
             self._ordered_epoch = order.token.epoch
         self._epoch = order.token.epoch
         total = round((time.monotonic() - started) * 1000)
-        self._report_event_times(clients.progress, order, done["counts"])
-        clients.progress.append(reports.epoch_done(runner.context, order, done, total))
+        self._report_event_times(clients.progress, order, done.reads)
+        clients.progress.append(reports.epoch_done(
+            self.plan, self.incarnation, runner.context.layout, order, done, total
+        ))  # fmt: skip
         runner.clean()  # while the coordinator grants the next epoch
         if memory.is_judged(order.token):
-            self._judge_memory(runner, clients, done["reports"])
+            self._judge_memory(runner, clients, done.state_bytes)
 
     def _judge_memory(
-        self, runner: EpochRunner, clients: Clients, found: Sequence[Mapping[str, Any]]
+        self, runner: EpochRunner, clients: Clients, state_bytes: Mapping[int, int]
     ) -> None:
-        warnings = runner.memory.look(self._epoch, found)
+        warnings = runner.memory.look(self._epoch, state_bytes)
         if runner.context.lanes:  # otherwise the state is on other machines
-            warnings += self.machine.judge(self.plan.job, self._epoch, found)
+            warnings += self.machine.judge(self.plan.job, self._epoch, sum(state_bytes.values()))
         for warning in warnings:
             self._report(clients.progress, "warning", events=(warning,))
 
-    def _report_event_times(self, progress: Appender, order: EpochOrder, counts: Counts) -> None:
-        report = reports.event_times(self.plan, order, counts)
+    def _report_event_times(self, progress: Appender, order: EpochOrder, reads: Reads) -> None:
+        report = reports.event_times(self.plan, order, reads)
         if report.times:
             progress.append(report)
 
@@ -370,9 +378,9 @@ class Fragment:
         if isinstance(token, Token):
             # the reader is not shared: fragments are threads
             with closing(ColumnReader(context.brokers)) as reader:
-                counts = reports.read_again(reader, plans, token)
+                reads = reports.read_again(reader, plans, token)
             order = EpochOrder(token, entry.offset, None)
-            self._report_event_times(clients.progress, order, counts)
+            self._report_event_times(clients.progress, order, reads)
 
     def _look(self, runner: EpochRunner, clients: Clients) -> None:
         """What a fragment does that has waited for a token for LOOK_S."""

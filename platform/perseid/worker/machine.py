@@ -14,10 +14,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -123,9 +122,11 @@ class MachineWatch:
         self._short_s: float | None = None  # since when memory is short
         self._next_s = 0.0  # when the next job may be stopped
 
-    def judge(self, job: str, epoch: int, reports: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-        """The warnings to report after `epoch`; PermanentError when `job` has to stop."""
-        size = sum(int(report.get("state_bytes", 0)) for report in reports)
+    def judge(self, job: str, epoch: int, size: int) -> tuple[str, ...]:
+        """The warnings to report after `epoch`; PermanentError when `job` has to stop.
+
+        `size`: bytes of the state of all partitions.
+        """
         with self._lock:
             now_s = self._clock.monotonic_s()
             self._held.setdefault(job, _Growth()).take(now_s, size)

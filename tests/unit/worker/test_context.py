@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from perseid.jobs.model.layout import Layout, Task
 from perseid.jobs.model.trees import archive, archive_path, sha256
 from perseid.records import Deployment
 from perseid.state.durability.store import open_store
-from perseid.worker.dataflow.context import FragmentContext
+from perseid.topics import codec
+from perseid.topics.records import InputCheck, SourceRange, Token
+from perseid.worker.dataflow.context import EpochOrder, FragmentContext, decode_order
 
 FILES = {"job.yaml": b"name: far\n", "far.py": b"ANSWER = 42\n"}
 
@@ -46,3 +49,18 @@ def test_a_store_without_the_archive_is_no_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(PerseidError):
         _ = absent.job_folder
     assert not (tmp_path / sha).exists()
+
+
+@pytest.mark.parametrize("base", [None, ("job/17/manifest", 17)])
+def test_an_order_reaches_tasks_with_the_bytes_that_the_token_log_has(
+    base: tuple[str, int] | None,
+) -> None:
+    split = (SourceRange("lines", "lines", "id", 0, 100, 200),)
+    logged = Token(1, "u", 7, 3, "r", 1, (split,), 1_000, checkpoint=True, generation=2,
+                   checks=(InputCheck(6, 0, "lines", 50, 1),))  # fmt: skip
+    record = codec.encode(logged)
+    known = (InputCheck(7, 0, "lines", 100, 2),)
+    token = replace(logged, checkpoint=False, checks=known)
+    order = EpochOrder(token, 4, 3, base)
+    assert decode_order(order.encode(record)) == order
+    assert base64.b64encode(record).decode() in order.encode(record)

@@ -12,7 +12,7 @@ import pytest
 from perseid.errors import PermanentError
 from perseid.state.primitives.arrow import ipc_bytes, ipc_table
 from perseid.worker.dataflow import edges
-from perseid.worker.dataflow.edges import REPORT, Route, Row, deal, from_batches, inputs, to_batches
+from perseid.worker.dataflow.edges import Route, Row, deal, from_batches, inputs, to_batches
 
 ROUTE = Route(targets=(5, 6, 7), input=1, key=("k",))
 TABLE = pa.table({"k": ["a", "b", "c", "d", "e"], "n": [1, 2, 3, 4, 5]})
@@ -122,7 +122,7 @@ def test_rows_survive_the_way_through_a_record_batch() -> None:
 
 
 def test_rows_that_are_not_for_the_next_stage_ride_with_some_task_of_it() -> None:
-    rows = [Row(12, 0, 0, 0, b""), Row(REPORT, 0, 7, 0, b"{}"), Row(-2, 0, 1, 0, b"")]
+    rows = [Row(12, 0, 0, 0, b""), Row(-1, 0, 7, 0, b"{}"), Row(-2, 0, 1, 0, b"")]
     (batch,) = to_batches(rows, {5: 0}, 4)
     assert all(0 <= slot < 4 for slot in batch.column(0).to_pylist())
     (alone,) = to_batches(rows, {}, 0)

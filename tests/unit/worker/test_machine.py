@@ -30,8 +30,7 @@ class Machine:
         """An epoch of the job, whose partitions have so many MiB after it."""
         self.clock.sleep(after_s)
         self._epoch += 1
-        reports = [{"gid": gid, "state_bytes": int(mib * MIB)} for gid, mib in enumerate(sizes)]
-        return self.watch.judge(job, self._epoch, [*reports, {"gid": 99}])
+        return self.watch.judge(job, self._epoch, sum(int(mib * MIB) for mib in sizes))
 
     def grows(self, job: str, *sizes: float) -> list[tuple[str, ...]]:
         """An epoch a second."""
@@ -212,6 +211,6 @@ def test_what_cannot_be_read_is_logged_once_and_stops_no_job() -> None:
         raise PermissionError("memory.max")
 
     watch = MachineWatch(unreadable)
-    (reported,) = watch.judge("a", 1, [{"gid": 0, "state_bytes": 1}])
+    (reported,) = watch.judge("a", 1, 1)
     assert reported == "warning: what memory is left cannot be read: memory.max"
-    assert watch.judge("a", 2, [{"gid": 0, "state_bytes": 2}]) == ()
+    assert watch.judge("a", 2, 2) == ()

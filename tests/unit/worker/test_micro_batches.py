@@ -59,9 +59,9 @@ class Taking:
         return [Entry(offset, b"%d" % offset, 0)]
 
     def run_epoch(self, *given: Any) -> None:
-        if given[-1] == self.fails_at:
+        if given[-2] == self.fails_at:
             raise RetryableError("the broker is away")
-        self.taken.append(given[-1])
+        self.taken.append(given[-2])
         self.now_s += BATCH_S / 2
 
 
@@ -172,7 +172,7 @@ def test_a_fragment_that_is_to_finish_takes_no_further_token(
     assert fragment.finished(0.0)  # nothing runs yet
 
     def run_epoch(*given: Any) -> None:
-        taking.taken.append(given[-1])
+        taking.taken.append(given[-2])
         run.wait()
 
     monkeypatch.setattr(fragment, "_run_epoch", run_epoch)

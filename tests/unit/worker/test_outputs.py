@@ -253,14 +253,16 @@ class Fragment:
         source = next(iter(flow.spec_of(self.context.job_folder).sources))
         for split, table in enumerate(splits):
             rows += flow.rows_of(self.context, now.token, source, table, split)
+        reported: list[int] = []
         for level in range(1, self.context.layout.levels + 1):
             sent, transactions = deepcopy((self.sent, self.transactions))
             for _ in range(attempts - 1):
                 tasks.run_rows(self.context, now, rows, level)
             self.sent, self.transactions = sent, transactions
-            rows = tasks.run_rows(self.context, now, rows, level)
-        reported = [row.input for row in rows]
-        assert len(reported) == len(self.context.layout.tasks)
+            rows, report = tasks.run_rows(self.context, now, rows, level)
+            reported += report.partitions
+        assert rows == []
+        assert sorted(reported) == [task.gid for task in self.context.layout.tasks]
 
 
 def started(folder: Path, document: str, monkeypatch: pytest.MonkeyPatch, state: Path) -> Fragment:

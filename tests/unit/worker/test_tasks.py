@@ -12,8 +12,9 @@ from perseid.jobs.model.layout import Layout, Task
 from perseid.records import Deployment
 from perseid.topics.records import SourceRange, Token
 from perseid.worker.dataflow.context import EpochOrder, FragmentContext, is_small
+from perseid.worker.dataflow.task_report import PartitionReport, TaskReport
 from perseid.worker.epoch import tasks
-from perseid.worker.spark.epochs import check_complete
+from perseid.worker.spark.epochs import complete
 from support.coordinator import job_spec
 
 DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l")
@@ -74,12 +75,21 @@ def test_a_job_that_was_idle_alone_keeps_its_state(monkeypatch: pytest.MonkeyPat
     assert tasks.process_of(context("u1")) is mine
 
 
-@pytest.mark.parametrize("reported", [[0, 1, 2], [0, 1, 2, 2], [0, 1, 2, 3, 3], []])
-def test_an_epoch_that_not_every_partition_reports_once_is_not_done(reported: list[int]) -> None:
-    order = EpochOrder(token(10), 4, None)
-    check_complete(context("u1"), order, [3, 1, 0, 2])
-    with pytest.raises(RetryableError, match="epoch 7 of job job-u1"):
-        check_complete(context("u1"), order, reported)
+@pytest.mark.parametrize(
+    ("epoch", "reported", "missing"),
+    [(7, [0, 1, 2], "counts-3"), (7, [1, 2], "counts-0, counts-3"), (7, [], "counts-0, counts-1"),
+     (6, [0, 1, 2, 3], "counts-0, counts-1")],
+)  # fmt: skip
+def test_an_epoch_that_not_every_partition_reports_is_not_done(
+    epoch: int, reported: list[int], missing: str
+) -> None:
+    def report(epoch: int, gids: list[int]) -> TaskReport:
+        return TaskReport(epoch, partitions={gid: PartitionReport() for gid in gids})
+
+    whole = report(7, [3, 1, 0, 2])
+    assert complete(context("u1"), 7, whole) is whole
+    with pytest.raises(RetryableError, match=f"epoch 7 of job job-u1: .* {missing}"):
+        complete(context("u1"), 7, report(epoch, reported))
 
 
 def test_how_many_tasks_a_stage_has() -> None:

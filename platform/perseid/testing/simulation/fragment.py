@@ -30,13 +30,13 @@ from perseid.testing.simulation.world import STATE, World
 from perseid.topics import names
 from perseid.topics.codec import decode_token
 from perseid.topics.ledger import LedgerReader
-from perseid.topics.records import EpochDone, FragmentState, InputCheck, Token
+from perseid.topics.records import FragmentState, Token
 from perseid.worker.checkpoint import part_orders, parts
 from perseid.worker.checkpoint.parts import TO_RESTORE
 from perseid.worker.dataflow.context import EpochOrder
 from perseid.worker.dataflow.edges import Row
 from perseid.worker.dataflow.feed import EpochFeed, TokenHistory, base_of, history
-from perseid.worker.dataflow.source import Counts
+from perseid.worker.dataflow.task_report import Reads, TaskReport
 from perseid.worker.epoch import last_word, memory, reports
 from perseid.worker.epoch.last_word import LastWord
 from perseid.worker.recovery import resume
@@ -47,6 +47,7 @@ from perseid.worker.sink.committed import committed_epochs
 
 ATTEMPTS_MAX = 4  # of one Spark task
 TOKEN_POLL_S = 0.1
+EPOCH_MS = 100  # reported of each
 
 
 class Fragment:
@@ -108,7 +109,7 @@ class Fragment:
             if order is not None and not self.stopping:
                 base = parts.base_of(pointers, self.plan.generation, final=order.token.final)
                 order = replace(order, base=base)
-                counts = self._run_epoch(order)
+                report = self._run_epoch(order)
                 feed.done(order.token.epoch)
                 self.epoch = order.token.epoch
                 self._ordered_epoch = self.epoch if order.token.checkpoint else self._ordered_epoch
@@ -116,8 +117,10 @@ class Fragment:
                 if order.token.watermark_ms is not None:
                     self.world.gates.hit("epoch with a watermark")
                 self.world.simulation.note(f"ran epoch {self.epoch}")
-                self._report_event_times(order, counts)
-                self._word.append(self._done(order, counts))
+                self._report_event_times(order, report.reads)
+                self._word.append(reports.epoch_done(
+                    self.plan, self.incarnation, self.context.layout, order, report, EPOCH_MS
+                ))  # fmt: skip
                 self._look_downstream(order.token)
 
     def _look_downstream(self, token: Token) -> None:
@@ -128,13 +131,13 @@ class Fragment:
 
     # Epochs -------------------------------------------------------------------------------------
 
-    def _run_epoch(self, order: EpochOrder) -> Counts:
+    def _run_epoch(self, order: EpochOrder) -> TaskReport:
         rows: list[Row] = []
-        counts: Counts = {}
+        done = TaskReport(order.token.epoch)
         for split in range(max(1, len(order.token.splits))):
-            more, read = source_rows(self.context, order, split)
+            more, report = source_rows(self.context, order, split)
             rows += more
-            counts |= read
+            done = done.merged(report)
         rows += feedback_rows(self.context, order)
         for level in range(1, self.context.layout.levels + 1):
             downstream: list[Row] = []
@@ -143,11 +146,15 @@ class Fragment:
             self.world.simulation.random.shuffle(rows)
             for task in tasks:
                 mine = [row for row in rows if row.target == task.gid]
-                downstream += self._run_task(order, task, mine)
+                more, report = self._run_task(order, task, mine)
+                downstream += more
+                done = done.merged(report)
             rows = downstream
-        return counts if order.token.splits else {}
+        return done
 
-    def _run_task(self, order: EpochOrder, task: Task, rows: list[Row]) -> list[Row]:
+    def _run_task(
+        self, order: EpochOrder, task: Task, rows: list[Row]
+    ) -> tuple[list[Row], TaskReport]:
         """Spark's part: runs attempts, each in an idle Python process."""
         for number in range(1, ATTEMPTS_MAX + 1):
             attempt = Attempt(self, order, task, rows)
@@ -236,8 +243,8 @@ class Fragment:
 
     # Reports --------------------------------------------------------------------------------------
 
-    def _report_event_times(self, order: EpochOrder, counts: Counts) -> None:
-        report = reports.event_times(self.plan, order, counts)
+    def _report_event_times(self, order: EpochOrder, reads: Reads) -> None:
+        report = reports.event_times(self.plan, order, reads)
         if report.times:
             self._word.append(report)
 
@@ -251,18 +258,8 @@ class Fragment:
         token = decode_token(entry.value)
         if isinstance(token, Token):
             ranges = SimulatedColumnReader(self.world.broker)
-            counts = reports.read_again(ranges, source_plans(self.context), token)
-            self._report_event_times(EpochOrder(token, at, None), counts)
-
-    def _done(self, order: EpochOrder, counts: Counts) -> EpochDone:
-        checks = tuple(InputCheck(*key, read.count, read.crc) for key, read in counts.items())
-        rows = sum(check.count for check in checks)
-        return EpochDone(
-            self.plan.job_uuid, self.plan.generation, self.incarnation, order.token.epoch,
-            order.token_offset, rows, rows, 100, checks=checks,
-            states=reports.operator_states(self.context.layout, self.context.reports.values()),
-            bytes_in=reports.bytes_in(counts),
-        )  # fmt: skip
+            reads = reports.read_again(ranges, source_plans(self.context), token)
+            self._report_event_times(EpochOrder(token, at, None), reads)
 
     def _state(self, state: str, source: str = "", events: tuple[str, ...] = ()) -> FragmentState:
         return FragmentState(
@@ -315,7 +312,7 @@ class Attempt:
         self._fragment, self._order, self._task, self._rows = fragment, order, task, rows
         simulation = fragment.world.simulation
         self.ended = Signal(simulation)
-        self.result: list[Row] = []
+        self.result: tuple[list[Row], TaskReport] = [], TaskReport(order.token.epoch)
         self.error: Exception | None = None
         marks = simulation.running().marks
         name = f"{fragment.incarnation} {task.label}@{order.token.epoch}"

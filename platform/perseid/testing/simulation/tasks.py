@@ -48,7 +48,8 @@ from perseid.worker.dataflow.acknowledged import report_until_acknowledged
 from perseid.worker.dataflow.context import EpochOrder
 from perseid.worker.dataflow.edges import Route, Row, deal, inputs
 from perseid.worker.dataflow.graph import Graph
-from perseid.worker.dataflow.source import Counts, SourcePlan, SplitCount, compare, read_split
+from perseid.worker.dataflow.source import SourcePlan, SplitCount, compare, read_split
+from perseid.worker.dataflow.task_report import PartitionReport, ReadCount, StateSize, TaskReport
 from perseid.worker.epoch import feedback
 from perseid.worker.epoch.last_word import Appender
 from perseid.worker.epoch.partition_state import PartitionState
@@ -67,7 +68,6 @@ class Context:
     plan: Plan
     layout: Layout
     incarnation: str
-    reports: dict[int, dict[str, int]] = field(default_factory=dict)  # by task, of its last epoch
     alive: set[Mark] = field(default_factory=set)  # live Python processes
 
     @property
@@ -185,10 +185,10 @@ def feedback_rows(context: Context, order: EpochOrder) -> list[Row]:
     return list(found)
 
 
-def source_rows(context: Context, order: EpochOrder, split: int) -> tuple[list[Row], Counts]:
+def source_rows(context: Context, order: EpochOrder, split: int) -> tuple[list[Row], TaskReport]:
     """Level 0: returns one split's records as rows for the totals, and what was read."""
     rows: list[Row] = []
-    counts: Counts = {}
+    reads: dict[tuple[int, str], ReadCount] = {}
     reader = SimulatedColumnReader(context.world.broker)
     targets = tuple(t.gid for t in context.layout.of("totals"))
     if order.token.records:
@@ -197,11 +197,11 @@ def source_rows(context: Context, order: EpochOrder, split: int) -> tuple[list[R
         count = SplitCount()
         tables = list(read_split(reader, plan, order.token, split, count))
         compare(plan, order.token, split, count)
-        counts[order.token.epoch, split, plan.name] = count.read()
+        reads[split, plan.name] = count.read()
         table = job.columns(tables)
         parts = job.consumers(table, len(targets))
         rows += deal(table, Route(targets, port, ("key",)), split, parts)
-    return rows, counts
+    return rows, TaskReport(order.token.epoch, reads)
 
 
 def source_plans(context: Context) -> list[SourcePlan]:
@@ -211,7 +211,9 @@ def source_plans(context: Context) -> list[SourcePlan]:
     ]
 
 
-def run_task(cache: ProcessCache, order: EpochOrder, task: Task, rows: list[Row]) -> list[Row]:
+def run_task(
+    cache: ProcessCache, order: EpochOrder, task: Task, rows: list[Row]
+) -> tuple[list[Row], TaskReport]:
     """Runs the epoch of one operator partition; returns its rows for the next level."""
     context, token = cache.context, order.token
     cache.newest.refuse_damaged(context.plan.job_uuid, context.plan.generation)
@@ -223,10 +225,7 @@ def run_task(cache: ProcessCache, order: EpochOrder, task: Task, rows: list[Row]
     if any(table.num_rows for table in tables.values()):
         context.world.run_into(context.plan.archive, task.label)
     result = state.run(token, order.token_offset, context.plan.generation, tables, out)
-    context.reports[task.gid] = {
-        "gid": task.gid, "changed_bytes": result.changed_bytes,
-        "state_bytes": state.size_bytes,
-    }  # fmt: skip
+    size, sent = StateSize(state.size_bytes, state.rows, result.changed_bytes), 0
     if result.retained:
         context.world.gates.hit("output retained")
     if order.collect_epoch not in (None, cache.collected_epoch.get(task.gid)):
@@ -237,10 +236,11 @@ def run_task(cache: ProcessCache, order: EpochOrder, task: Task, rows: list[Row]
             forget_layouts(context.files, STATE, uuid, context.layout.number)
         cache.collected_epoch[task.gid] = order.collect_epoch
     if task.ledger is not None:
+        batches = list(_batches(context, task, result.outputs))
+        sent = sum(len(batch.values) for batch in batches)
         written = cache.sink(task).commit(
-            token.epoch, order.token_offset, context.plan.generation,
-            list(_batches(context, task, result.outputs)),
-        )  # fmt: skip
+            token.epoch, order.token_offset, context.plan.generation, batches
+        )
         if written.skipped:
             context.world.gates.hit("epoch was in the ledger")
     if token.checkpoint:
@@ -249,7 +249,11 @@ def run_task(cache: ProcessCache, order: EpochOrder, task: Task, rows: list[Row]
         )
         part_orders.note(context.files, part, cache.mark)
         cache.upload(part, copy)
-    return list(_rows_downstream(context, task, result.outputs))
+    report = PartitionReport(sent=sent, state=size)
+    return (
+        list(_rows_downstream(context, task, result.outputs)),
+        TaskReport(token.epoch, partitions={task.gid: report}),
+    )
 
 
 def _batches(context: Context, task: Task, outputs: dict[str, pa.Table]) -> Iterator[SinkBatch]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from perseid.errors import RetryableError
-from perseid.errors.texts import cut, said
+from perseid.errors.texts import cut, text_of
 
 R = TypeVar("R")
 AGAIN_S = 1.0
@@ -37,7 +37,7 @@ def report_until_acknowledged(
         except RetryableError as error:
             log.warning("a report is not acknowledged yet: %s", error)
         except Exception as error:
-            log.error("a report is rejected: %s", cut(said(error)))
+            log.error("a report is rejected: %s", cut(text_of(error)))
             rejections += 1
             if rejections > REJECTIONS_MAX:
                 raise

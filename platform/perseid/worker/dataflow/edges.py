@@ -24,12 +24,11 @@ from perseid.worker.dataflow.partition import grouped
 # Size of a blob, and of a batch of blobs between Python and Spark. malloc and Java reuse memory of
 # this size, while larger blocks are allocated each time (decisions/0001).
 CHUNK_BYTES = 1 << 20
-REPORT = -1  # target of rows that go to the driver: JSON, never data
 
 SCHEMA = pa.schema(
     [
         ("slot", pa.int32()),  # task index in the next stage
-        ("target", pa.int32()),  # gid of the consumer, or REPORT
+        ("target", pa.int32()),  # gid of the consumer, or below 0 of `graph.Graph.sql_targets`
         ("input", pa.int32()),  # index of the consumer's input
         ("origin", pa.int32()),  # task index of the producer in its stage
         ("chunk", pa.int32()),

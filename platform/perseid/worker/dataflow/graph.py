@@ -24,7 +24,7 @@ from perseid.jobs.model.spec import JobSpec, output_of, producer
 from perseid.worker.dataflow.edges import Route
 from perseid.worker.dataflow.source import METADATA
 
-SQL_BASE = -2  # target -2 - i: rows for the i-th SQL operator of the graph (edges.REPORT is -1)
+SQL_BASE = -1  # target -1 - i: rows for the i-th SQL operator of the graph
 
 
 @dataclass(frozen=True)

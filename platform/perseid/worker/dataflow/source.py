@@ -18,6 +18,7 @@ import pyarrow as pa
 from perseid.errors import BadInputError, PermanentError, TopicIdentityChanged, TransientAnswer
 from perseid.kernels.library import all_bytes
 from perseid.records import crashpoints
+from perseid.worker.dataflow.task_report import ReadCount
 from perseid.worker.dead_letters import null_keys
 from perseid.worker.dead_letters.null_keys import KeyedBy
 from perseid.worker.dead_letters.places import Places, Run
@@ -72,27 +73,6 @@ class SourcePlan:
         for name in self.metadata:
             found = found.append(pa.field(name, METADATA[name]))
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class ReadCount:
-    """What one split read of one source, as the driver gets it."""
-
-    count: int
-    bytes: int  # of the values
-    crc: int
-    refused: int
-    late: int
-    event_times: dict[int, int]  # by partition: the largest, in milliseconds
-
-
-Counts = dict[tuple[int, int, str], ReadCount]  # by (epoch, split, source)
-
-
-def merge_counts(left: Counts, right: Counts) -> Counts:
-    """Merges counts of two task attempts; a repeated split counts once."""
-    left.update(right)
-    return left
 
 
 @dataclass

@@ -8,8 +8,7 @@ exceed the limit; `epoch.maxRecords` and `epoch.maxBytes` bound what one epoch a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from perseid.errors import PermanentError
 from perseid.jobs.model.layout import Layout
@@ -40,14 +39,16 @@ class MemoryWatch:
         self._last: dict[int, int] = {}
         self._warned: set[int] = set()
 
-    def look(self, epoch: int, reports: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-        """The warnings to report after `epoch`; PermanentError when a limit is reached."""
+    def look(self, epoch: int, state_bytes: Mapping[int, int]) -> tuple[str, ...]:
+        """The warnings to report after `epoch`; PermanentError when a limit is reached.
+
+        `state_bytes`: by gid.
+        """
         warnings = []
-        for report in reports:
-            limit = self._limits.get(report["gid"])
+        for gid, size in state_bytes.items():
+            limit = self._limits.get(gid)
             if limit is None:
                 continue
-            gid, size = report["gid"], int(report["state_bytes"])
             growth = max(0, size - self._last.get(gid, size))
             self._last[gid] = size
             if size < MEMORY_NEAR * limit:

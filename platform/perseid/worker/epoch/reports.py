@@ -4,79 +4,79 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perseid.errors import ReplayDataLost
 from perseid.topics.records import EpochDone, EventTime, EventTimes, InputCheck, OperatorState
 from perseid.worker.dataflow.source import SplitCount, read_split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from perseid.jobs.model.layout import Layout
     from perseid.records import Plan
     from perseid.topics.records import Token
-    from perseid.worker.dataflow.context import EpochOrder, FragmentContext
-    from perseid.worker.dataflow.source import Counts, Ranges, SourcePlan
+    from perseid.worker.dataflow.context import EpochOrder
+    from perseid.worker.dataflow.source import Ranges, SourcePlan
+    from perseid.worker.dataflow.task_report import ReadCount, Reads, TaskReport
 
 
 def epoch_done(
-    context: FragmentContext, order: EpochOrder, done: dict[str, Any], total_ms: int
+    plan: Plan, incarnation: str, layout: Layout, order: EpochOrder, done: TaskReport, total_ms: int
 ) -> EpochDone:
-    """`done`: the result of `EpochRunner.run`."""
+    """`done`: the merged reports of the epoch's tasks."""
+    epoch, partitions = order.token.epoch, done.partitions.values()
+    sizes = [report.state for report in partitions if report.state is not None]
     checks = tuple(
         InputCheck(epoch, split, source, read.count, read.crc)
-        for (epoch, split, source), read in sorted(done["counts"].items())
+        for (split, source), read in sorted(done.reads.items())
     )
-    reports = done["reports"]
     return EpochDone(
-        job_uuid=context.job_uuid,
-        generation=context.generation,
-        incarnation=context.incarnation,
-        epoch=order.token.epoch,
+        job_uuid=plan.job_uuid,
+        generation=plan.generation,
+        incarnation=incarnation,
+        epoch=epoch,
         token_offset=order.token_offset,
         rows_in=sum(check.count for check in checks),
-        rows_out=sum(r.get("sent", 0) for r in reports),
+        rows_out=sum(report.sent for report in partitions),
         duration_ms=total_ms,
         stage_ms={
-            "process": max((r["process_ms"] for r in reports), default=0),
-            "commit": max((r["commit_ms"] for r in reports), default=0),
+            "process": max((report.process_ms for report in partitions), default=0),
+            "commit": max((report.commit_ms for report in partitions), default=0),
         },
-        state_bytes=sum(r.get("state_bytes", 0) for r in reports),
-        state_rows=sum(r.get("state_rows", 0) for r in reports),
-        dead_letters=sum(read.refused for read in done["counts"].values())
-        + sum(r.get("dead_letters", 0) for r in reports),
+        state_bytes=sum(size.bytes for size in sizes),
+        state_rows=sum(size.rows for size in sizes),
+        dead_letters=sum(read.refused for read in done.reads.values())
+        + sum(report.dead_letters for report in partitions),
         checks=checks,
-        states=operator_states(context.layout, reports),
-        bytes_in=bytes_in(done["counts"]),
+        states=_operator_states(layout, done),
+        bytes_in=_bytes_in(done.reads),
     )
 
 
-def bytes_in(counts: Counts) -> dict[str, int]:
+def _bytes_in(reads: Reads) -> dict[str, int]:
     """Bytes of the values that were read, by source."""
     found: Counter[str] = Counter()
-    for (_, _, source), read in counts.items():
+    for (_, source), read in reads.items():
         found[source] += read.bytes
     return dict(found)
 
 
-def operator_states(
-    layout: Layout, reports: Iterable[Mapping[str, Any]]
-) -> tuple[OperatorState, ...]:
+def _operator_states(layout: Layout, done: TaskReport) -> tuple[OperatorState, ...]:
     """By operator, the sums of its partitions' reports."""
     sums: dict[str, list[int]] = {}
-    for report in reports:
-        if "state_bytes" in report:
-            found = sums.setdefault(layout.tasks[report["gid"]].operator, [0, 0])
-            found[0] += report["state_bytes"]
-            found[1] += report["changed_bytes"]
+    for gid, report in done.partitions.items():
+        if report.state is not None:
+            found = sums.setdefault(layout.tasks[gid].operator, [0, 0])
+            found[0] += report.state.bytes
+            found[1] += report.state.changed_bytes
     return tuple(OperatorState(name, *sums[name]) for name in sorted(sums))
 
 
-def event_times(plan: Plan, order: EpochOrder, counts: Counts) -> EventTimes:
+def event_times(plan: Plan, order: EpochOrder, reads: Reads) -> EventTimes:
     """The largest event time per source partition; none when no row of the epoch has one."""
     largest: dict[tuple[str, int], int] = {}
-    for (_, _, source), read in counts.items():
+    for (_, source), read in reads.items():
         for partition, time_ms in read.event_times.items():
             key = source, partition
             largest[key] = max(time_ms, largest.get(key, time_ms))
@@ -85,18 +85,18 @@ def event_times(plan: Plan, order: EpochOrder, counts: Counts) -> EventTimes:
         generation=plan.generation,
         epoch=order.token.epoch,
         token_offset=order.token_offset,
-        late=sum(read.late for read in counts.values()),
+        late=sum(read.late for read in reads.values()),
         times=tuple(EventTime(*key, largest[key]) for key in sorted(largest)),
     )
 
 
-def read_again(ranges: Ranges, plans: Iterable[SourcePlan], token: Token) -> Counts:
+def read_again(ranges: Ranges, plans: Iterable[SourcePlan], token: Token) -> Reads:
     """Reads an epoch's input again and counts it as its tasks did; skips what retention removed.
 
     Used for event times alone: the epoch is done, and records that this revision refuses may have
     been tolerated then.
     """
-    found: Counts = {}
+    found: dict[tuple[int, str], ReadCount] = {}
     for strict in plans:
         plan = replace(strict, tolerate=True, readers=())
         for split in range(len(token.splits)):
@@ -106,5 +106,5 @@ def read_again(ranges: Ranges, plans: Iterable[SourcePlan], token: Token) -> Cou
                     pass
             except ReplayDataLost:
                 continue
-            found[token.epoch, split, plan.name] = count.read()
+            found[split, plan.name] = count.read()
     return found

@@ -9,13 +9,12 @@ process between tasks; a new plan (another generation) drops those of the old on
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -28,9 +27,10 @@ from perseid.state.durability.files import LocalFiles
 from perseid.state.durability.log import StateLog, forget_layouts, log_directory
 from perseid.state.primitives.primitive import bind
 from perseid.worker.dataflow.context import EpochOrder, FragmentContext
-from perseid.worker.dataflow.edges import REPORT, Row, inputs
+from perseid.worker.dataflow.edges import Row, inputs
 from perseid.worker.dataflow.failures import named
 from perseid.worker.dataflow.partition import check_inputs
+from perseid.worker.dataflow.task_report import PartitionReport, StateSize, TaskReport
 from perseid.worker.dead_letters import refused
 from perseid.worker.epoch import flow
 from perseid.worker.epoch.partition_state import PartitionState
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 COMMITS_MAX = 8  # concurrent transactions of one task
 IDLE_S = 60.0  # Spark's own limit for idle Python workers
+
+Finish = Callable[[], tuple[list[Row], PartitionReport]]  # rows for the following levels
 
 
 @dataclass
@@ -82,7 +84,9 @@ def process_of(context: FragmentContext) -> Process:
     return mine
 
 
-def run_rows(context: FragmentContext, order: EpochOrder, rows: list[Row], level: int) -> list[Row]:
+def run_rows(
+    context: FragmentContext, order: EpochOrder, rows: list[Row], level: int
+) -> tuple[list[Row], TaskReport]:
     """One task: takes the rows of one slot of `level`, returns rows for the following levels.
 
     Processes its operator partitions one after the other; the next one is processed while the
@@ -95,24 +99,26 @@ def run_rows(context: FragmentContext, order: EpochOrder, rows: list[Row], level
     mine = {task.gid for task in context.layout.level(level)}
     found = [row for row in rows if row.target not in mine]
     with ThreadPoolExecutor(COMMITS_MAX, "perseid-commit") as pool:  # none outlives the task
-        runs = [
-            run_task(context, order, context.layout.tasks[gid],
-                     [row for row in rows if row.target == gid], pool)
+        runs = {
+            gid: run_task(context, order, context.layout.tasks[gid],
+                          [row for row in rows if row.target == gid], pool)
             for gid in sorted({row.target for row in rows if row.target in mine})
-        ]  # fmt: skip
-        for run in runs:
-            found += run()
-    return found
+        }  # fmt: skip
+        reports = {}
+        for gid, run in runs.items():
+            made, reports[gid] = run()
+            found += made
+    return found, TaskReport(order.token.epoch, partitions=reports)
 
 
 def run_task(
     context: FragmentContext, order: EpochOrder, task: Task, rows: list[Row], pool: Executor
-) -> Callable[[], list[Row]]:
+) -> Finish:
     """One operator partition's epoch; the returned function waits for its commit and reports."""
     with logs.about(operator=task.operator, partition=task.partition), named(_who(task, order)):
         finish = _run_task(context, order, task, rows, pool)
 
-    def finished() -> list[Row]:
+    def finished() -> tuple[list[Row], PartitionReport]:
         with named(_who(task, order)):
             return finish()
 
@@ -125,30 +131,29 @@ def _who(task: Task, order: EpochOrder) -> str:
 
 def _run_task(
     context: FragmentContext, order: EpochOrder, task: Task, rows: list[Row], pool: Executor
-) -> Callable[[], list[Row]]:
+) -> Finish:
     started = time.monotonic()
     tables = inputs(rows, _input_names(context, task))
     others = tables.pop(DEAD_LETTERS, None)  # not this operator's own, but it writes them
-    report: dict[str, Any] = {
-        "gid": task.gid,
-        "rows_in": sum(t.num_rows for t in tables.values()),
-    }
-    letters = None
+    size, letters = None, None
     if task.stateful:
-        outputs, letters = _run_keyed(context, order, task, tables, others, report)
+        outputs, letters, size = _run_keyed(context, order, task, tables, others)
     else:
         outputs = tables
-        if task.operator == DEAD_LETTERS:  # those of sources are counted where they are read
-            report["dead_letters"] = refused.of_operators(outputs[MAIN])
-    report["process_ms"] = _ms_since(started)
+    refusals = outputs[MAIN] if task.operator == DEAD_LETTERS else letters
+    report = PartitionReport(
+        process_ms=_ms_since(started),
+        dead_letters=refused.of_operators(refusals) if refusals is not None else 0,
+        state=size,
+    )
     commit = None
     if task.ledger is not None:
         session = session_of(context, task)  # made here, since making a session is not thread safe
         batches = partial(_sink_batches, context, order, task, outputs, letters)
         commit = pool.submit(logs.carried(_commit), context, order, batches, session)
 
-    def finish() -> list[Row]:
-        report.update(commit.result() if commit is not None else {"commit_ms": 0})
+    def finish() -> tuple[list[Row], PartitionReport]:
+        sent, commit_ms = commit.result() if commit is not None else (0, 0)
         if task.stateful and order.token.checkpoint:
             from perseid.worker.checkpoint.checkpoints import upload_soon
 
@@ -161,7 +166,7 @@ def _run_task(
         for stream in flow.graph_of(context).streams(task.operator) if task.stateful else ():
             table = outputs[output_of(stream)]
             found += flow.rows_of(context, order.token, stream, table, task.gid)
-        return [*found, Row(REPORT, 0, task.gid, 0, json.dumps(report).encode())]
+        return found, replace(report, sent=sent, commit_ms=commit_ms)
 
     return finish
 
@@ -208,9 +213,8 @@ def _run_keyed(
     task: Task,
     tables: dict[str, pa.Table],
     others: pa.Table | None,
-    report: dict[str, Any],
-) -> tuple[dict[str, pa.Table], pa.Table | None]:
-    """Outputs and dead letters."""
+) -> tuple[dict[str, pa.Table], pa.Table | None, StateSize]:
+    """Outputs, dead letters and the size of the state."""
     key = flow.spec_of(context.job_folder).operators[task.operator].key
     check_inputs(task.operator, key, tables)
     state = state_of(context, task)
@@ -218,14 +222,8 @@ def _run_keyed(
     out = flow.emitter(context, task.operator)
     result = state.run(token, order.token_offset, context.generation, tables, out, others)
     _collect(context, order, task, state)
-    if result.letters is not None:  # those of sources are counted where they are read
-        report["dead_letters"] = refused.of_operators(result.letters)
-    report["retained"] = result.retained
-    report["changed_bytes"] = result.changed_bytes
-    report["rows_out"] = sum(table.num_rows for table in result.outputs.values())
-    report["state_rows"] = state.rows
-    report["state_bytes"] = state.size_bytes
-    return result.outputs, result.letters
+    size = StateSize(state.size_bytes, state.rows, result.changed_bytes)
+    return result.outputs, result.letters, size
 
 
 def _collect(
@@ -249,16 +247,16 @@ def _commit(
     order: EpochOrder,
     made: Callable[[], Iterable[SinkBatch]],
     session: SinkSession,
-) -> dict[str, Any]:
+) -> tuple[int, int]:
     """Sends output and dead letters of the task, in one transaction with the ledger record.
 
-    Runs in a thread, one at a time for each operator partition. Returns the rest of the report.
+    Runs in a thread, one at a time for each operator partition. Returns the number of records and
+    the duration in milliseconds.
     """
     started = time.monotonic()
     batches = list(made())
-    result = session.commit(order.token.epoch, order.token_offset, context.generation, batches)
-    sent = sum(len(b.values) for b in batches)
-    return {"skipped": result.skipped, "sent": sent, "commit_ms": _ms_since(started)}
+    session.commit(order.token.epoch, order.token_offset, context.generation, batches)
+    return sum(len(b.values) for b in batches), _ms_since(started)
 
 
 def session_of(context: FragmentContext, task: Task) -> SinkSession:

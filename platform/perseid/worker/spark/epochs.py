@@ -3,7 +3,8 @@
 Analysing and planning an epoch's DataFrame costs as much as running a small epoch. So the physical
 plan is kept for each number of source tasks, and each epoch runs a clone of it: a clone has new
 shuffles, while the plan itself would reuse those of its first run. A Spark local property carries
-what differs between epochs to the tasks.
+what differs between epochs to the tasks, and an accumulator brings their reports back: Spark takes
+those of successful attempts only, and of several attempts of one task the last one's counts.
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from pyspark import AccumulatorParam
 
 from perseid.errors import RetryableError
 from perseid.errors.texts import text_of
 from perseid.worker.dataflow.context import EpochOrder, FragmentContext
-from perseid.worker.dataflow.source import Counts, merge_counts
+from perseid.worker.dataflow.task_report import TaskReport
 from perseid.worker.epoch import flow
 from perseid.worker.epoch.memory import MemoryWatch
 from perseid.worker.spark import shuffles, sql_errors
@@ -31,15 +31,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BLOB = 5  # column of edges.SCHEMA
+NO_EPOCH = -1
 
 
-class _CountsParam(AccumulatorParam[Counts]):
-    def zero(self, value: Counts) -> Counts:
-        return {}
+class Merging(AccumulatorParam[TaskReport]):
+    """Merges the reports of tasks, in a Python process of Spark and in the driver."""
 
-    def addInPlace(self, value1: Counts, value2: Counts) -> Counts:
-        return merge_counts(value1, value2)
+    def zero(self, value: TaskReport) -> TaskReport:
+        return TaskReport(NO_EPOCH)
+
+    def addInPlace(self, value1: TaskReport, value2: TaskReport) -> TaskReport:
+        return value1.merged(value2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,10 @@ class EpochRunner:
         self.spark = spark
         self.context = context
         self.memory = MemoryWatch(flow.spec_of(context.job_folder), context.layout)
-        self.counts = spark.sparkContext.accumulator({}, _CountsParam())
+        self.reports = spark.sparkContext.accumulator(TaskReport(NO_EPOCH), Merging())
         self.anchor = None if context.lanes else Anchor(spark)
         anchored = self.anchor.frame if self.anchor is not None else None
-        self.frames = EpochFrames(spark, context, self.counts, anchored)
+        self.frames = EpochFrames(spark, context, self.reports, anchored)
         self._plans: dict[tuple[int, bool], _Plan] = {}
         self._ran: tuple[Any, list[shuffles.Path]] | None = None
 
@@ -68,25 +70,23 @@ class EpochRunner:
             self._plan(1, not self.context.one_task_each)
             self.frames.release()
 
-    def run(self, order: EpochOrder) -> dict[str, Any]:
-        """Runs one epoch to completion: {"reports": of the tasks, "counts": of the sources}.
+    def run(self, order: EpochOrder, record: bytes) -> TaskReport:
+        """Runs one epoch to completion; the merged reports of its tasks.
 
-        Call `clean` afterwards, which deletes its shuffle files.
+        `record`: the order's token, as the token log has it. Call `clean` afterwards, which deletes
+        the shuffle files.
         """
         splits = max(1, len(order.token.splits))
-        self.spark.sparkContext.setLocalProperty(EPOCH_PROPERTY, order.encode())
-        self.counts.value.clear()
+        self.spark.sparkContext.setLocalProperty(EPOCH_PROPERTY, order.encode(record))
         try:
             single_task = self.context.is_single_task(order.token)
             plan = self._plan(splits, single_task)
             clone = plan.jvm.clone()
             self._ran = (clone, plan.shuffles)
-            rows = self._execute(clone, order.token.epoch)
+            self._execute(clone, order.token.epoch)
         finally:
             self.frames.release()
-        reports = [orjson.loads(rows[i].get(BLOB)) for i in range(len(rows))]
-        check_complete(self.context, order, [report["gid"] for report in reports])
-        return {"reports": reports, "counts": dict(self.counts.value)}
+        return complete(self.context, order.token.epoch, self.reports.value)
 
     def clean(self) -> None:
         """Deletes the last epoch's shuffle files; its results are unreadable afterwards."""
@@ -96,14 +96,15 @@ class EpochRunner:
 
     def close(self) -> None:
         """Deletes the files of an epoch that failed or was aborted; raises nothing."""
+        self.reports.value = TaskReport(NO_EPOCH)  # Spark keeps accumulators until it ends
         try:
             self.clean()
         except Exception as error:  # Spark itself may have ended
             log.warning("shuffle files stay until this worker's end: %s", error)
 
-    def _execute(self, plan: Any, epoch: int) -> Any:
+    def _execute(self, plan: Any, epoch: int) -> None:
         try:
-            return plan.executeCollectPublic()
+            plan.executeCollectPublic()
         except Exception as error:
             operators = self.frames.spec.operators
             queries = {name: o.sql for name, o in operators.items() if o.sql is not None}
@@ -124,15 +125,16 @@ class EpochRunner:
         return self._plans[splits, single_task]
 
 
-def check_complete(context: FragmentContext, order: EpochOrder, reported: list[int]) -> None:
-    """Raises unless every operator partition has reported the epoch once.
+def complete(context: FragmentContext, epoch: int, found: TaskReport) -> TaskReport:
+    """`found`; RetryableError unless every operator partition has reported the epoch.
 
     An epoch reported done without one of its commits would lose data silently.
     """
-    wanted = sorted(task.gid for task in context.layout.tasks)
-    if sorted(reported) != wanted:
-        labels = [t.label for t in context.layout.tasks if reported.count(t.gid) != 1]
+    reported = found.partitions if found.epoch == epoch else {}
+    missing = [task.label for task in context.layout.tasks if task.gid not in reported]
+    if missing:
         raise RetryableError(
-            f"epoch {order.token.epoch} of job {context.job}: operator partitions "
-            f"{', '.join(labels)} did not report once each, so the epoch is run again"
+            f"epoch {epoch} of job {context.job}: operator partitions {', '.join(missing)} did not "
+            "report, so the epoch is run again"
         )
+    return found

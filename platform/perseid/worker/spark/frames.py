@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from perseid.jobs.environments import activating
 from perseid.jobs.model.spec import producer
-from perseid.worker.dataflow.edges import DDL, REPORT
+from perseid.worker.dataflow.edges import DDL
 from perseid.worker.dataflow.graph import Graph, metadata_columns
 from perseid.worker.dataflow.source import SourcePlan
 from perseid.worker.dead_letters import null_keys
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from perseid.worker.dataflow.context import FragmentContext
-    from perseid.worker.dataflow.source import Counts
+    from perseid.worker.dataflow.task_report import TaskReport
 
 POOL = "PERSEID_POOL"  # environment variable that distinguishes pools of Python workers
 STATE_POOL = "state"  # for restores, single-task plans and anchored plans
@@ -64,12 +64,12 @@ class EpochFrames:
         self,
         spark: SparkSession,
         context: FragmentContext,
-        counts: Accumulator[Counts],
+        reports: Accumulator[TaskReport],
         anchor: Callable[[int], DataFrame] | None,
     ) -> None:
         self.spark = spark
         self.context = context
-        self.counts = counts
+        self.reports = reports
         self.anchor = anchor
         self.spec = flow.spec_of(context.job_folder)
         self.graph: Graph = flow.graph_of(context)
@@ -78,7 +78,7 @@ class EpochFrames:
         self.plans = {name: self._source_plan(name) for name in self.spec.sources}
 
     def build(self, splits: int, *, single_task: bool) -> DataFrame:
-        """The rows that reach the driver: the reports of all tasks, without data."""
+        """A frame without rows: what its tasks do is the epoch."""
         self.persisted = []
         self._prefix = "" if single_task or self.anchor is not None else SHUFFLED
         rows = self._sql_of_rows(self._level_0(splits), 0)
@@ -96,7 +96,7 @@ class EpochFrames:
         direct = [p for p in self.plans.values() if not self.graph.outlets[p.name].sql]
         members: list[DataFrame] = []
         if direct:
-            read = partial(stages.read_sources, self.context, tuple(direct), self.counts)
+            read = partial(stages.read_sources, self.context, tuple(direct), self.reports)
             members.append(self._python(numbers, read, DDL, "source"))
         for plan in self.plans.values():
             if plan not in direct:
@@ -107,7 +107,7 @@ class EpochFrames:
         return _union(members)
 
     def _typed_source(self, numbers: DataFrame, plan: SourcePlan) -> list[DataFrame]:
-        read = partial(stages.read_typed, self.context, plan, self.counts)
+        read = partial(stages.read_typed, self.context, plan, self.reports)
         ddl = spark_types.struct(stages.typed_schema(plan), plan.name)
         frame = self._python(numbers, read, ddl, "source")
         columns, hidden = plan.schema(), plan.metadata
@@ -154,7 +154,7 @@ class EpochFrames:
         if not waiting:
             return rows
         rows = self._persist(rows)
-        members = [rows.filter(rows.target >= REPORT)]
+        members = [rows.filter(rows.target >= 0)]
         for name in waiting:
             columns = flow.columns_of(self.context, self._upstream(name))
             sent = rows.filter(rows.target == self.graph.sql_targets[name])
@@ -173,13 +173,13 @@ class EpochFrames:
         return next(iter(self.spec.operators[name].inputs.values()))
 
     def _level(self, rows: DataFrame, level: int, single_task: bool) -> DataFrame:
-        run = partial(stages.run_level, self.context, level)
+        run = partial(stages.run_level, self.context, level, self.reports)
         if single_task:
             return self._python(rows.coalesce(1), run, DDL, STATE_POOL)
         width = self.context.width(level, single_task=False)
         if self.anchor is None:
             return self._python(rows.repartitionById(width, rows.slot), run, DDL, STATE_POOL)
-        anchored = partial(stages.run_anchored, self.context, level)
+        anchored = partial(stages.run_anchored, self.context, level, self.reports)
         groups = rows.groupBy("slot").cogroup(self.anchor(width).groupBy("slot"))
         with in_pool(self.spark, self._prefix + STATE_POOL, self.context.environment):
             return groups.applyInArrow(anchored, DDL)

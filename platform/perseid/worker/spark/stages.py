@@ -17,13 +17,13 @@ from perseid.worker.dataflow.edges import Row, check_columns, from_batches, size
 from perseid.worker.dataflow.failures import named, stage
 from perseid.worker.dataflow.graph import stage_slots
 from perseid.worker.dataflow.source import (
-    Counts,
     SourcePlan,
     SplitCount,
     compare,
     ranges,
     read_split,
 )
+from perseid.worker.dataflow.task_report import TaskReport
 from perseid.worker.dead_letters import refused
 from perseid.worker.epoch import feedback, flow, tasks
 from perseid.worker.process import spare_memory
@@ -50,20 +50,20 @@ def begun(context: FragmentContext) -> EpochOrder:
 def read_sources(
     context: FragmentContext,
     plans: tuple[SourcePlan, ...],
-    counts: Accumulator[Counts],
+    reports: Accumulator[TaskReport],
     batches: Batches,
 ) -> Iterator[pa.RecordBatch]:
     """Level 0 without SQL on a source: takes splits, yields rows for level 1."""
     order = begun(context)
     for split in _numbers(batches):
-        rows = _split_rows(context, plans, counts, order, split)
+        rows = _split_rows(context, plans, reports, order, split)
         yield from _batches(context, order, rows, 1)
 
 
 def _split_rows(
     context: FragmentContext,
     plans: tuple[SourcePlan, ...],
-    counts: Accumulator[Counts],
+    reports: Accumulator[TaskReport],
     order: EpochOrder,
     split: int,
 ) -> list[Row]:
@@ -74,7 +74,7 @@ def _split_rows(
         count = SplitCount()
         with named(_place(plan, order, split)):
             tables = list(read_split(reader, plan, order.token, split, count))
-            _finish(plan, order, split, count, counts)
+            _finish(plan, order, split, count, reports)
         bad += count.refused
         table = pa.concat_tables(tables) if tables else plan.schema().empty_table()
         rows += flow.rows_of(
@@ -99,7 +99,7 @@ def read_feedback(context: FragmentContext, batches: Batches) -> Iterator[pa.Rec
 
 @stage
 def read_typed(
-    context: FragmentContext, plan: SourcePlan, counts: Accumulator[Counts], batches: Batches
+    context: FragmentContext, plan: SourcePlan, reports: Accumulator[TaskReport], batches: Batches
 ) -> Iterator[pa.RecordBatch]:
     """A source that SQL reads: takes splits, yields its columns (refused records in a column)."""
     order = begun(context)
@@ -109,7 +109,7 @@ def read_typed(
         with named(_place(plan, order, split)):
             for table in read_split(ranges(context.brokers), plan, order.token, split, count):
                 yield from _typed(table, schema).to_batches()
-            _finish(plan, order, split, count, counts)
+            _finish(plan, order, split, count, reports)
         if count.refused:
             yield _refused_batch(count.refused, schema)
 
@@ -163,20 +163,27 @@ def decode_rows(
 
 
 @stage
-def run_level(context: FragmentContext, level: int, batches: Batches) -> Iterator[pa.RecordBatch]:
+def run_level(
+    context: FragmentContext, level: int, reports: Accumulator[TaskReport], batches: Batches
+) -> Iterator[pa.RecordBatch]:
     """One task of level 1 or above."""
     order = begun(context)
     rows = from_batches(batches)
     spare_memory.of_process().used(size_bytes(rows))
-    done = tasks.run_rows(context, order, rows, level)
+    done, report = tasks.run_rows(context, order, rows, level)
+    reports.add(report)
     yield from _batches(context, order, done, level + 1)
 
 
 def run_anchored(
-    context: FragmentContext, level: int, rows: pa.Table, _anchor: pa.Table
+    context: FragmentContext,
+    level: int,
+    reports: Accumulator[TaskReport],
+    rows: pa.Table,
+    _anchor: pa.Table,
 ) -> pa.Table:
     """Like `run_level`, for a co-group with the anchor, which keeps tasks on their executors."""
-    return pa.Table.from_batches(list(run_level(context, level, rows.to_batches())))
+    return pa.Table.from_batches(list(run_level(context, level, reports, rows.to_batches())))
 
 
 def typed_schema(plan: SourcePlan) -> pa.Schema:
@@ -198,11 +205,14 @@ def _place(plan: SourcePlan, order: EpochOrder, split: int) -> str:
 
 
 def _finish(
-    plan: SourcePlan, order: EpochOrder, split: int, count: SplitCount, counts: Accumulator[Counts]
+    plan: SourcePlan,
+    order: EpochOrder,
+    split: int,
+    count: SplitCount,
+    reports: Accumulator[TaskReport],
 ) -> None:
     compare(plan, order.token, split, count)
-    key = (order.token.epoch, split, plan.name)
-    counts.add({key: count.read()})
+    reports.add(TaskReport(order.token.epoch, {(split, plan.name): count.read()}))
 
 
 def _typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
