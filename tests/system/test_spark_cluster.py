@@ -148,7 +148,9 @@ def compare(running: RunningCluster, generation: int) -> None:
         took_ms = sum(done[epoch].duration_ms for epoch in epochs)
         assert took_ms <= reported["durationMs"]["addBatch"] + len(epochs), (reported, epochs)
         ran += epochs
-    assert ran == sorted(done), "each epoch of the generation is in one micro-batch"
+    # The job runs on: an idle token may have come since Spark's reports were read.
+    reported = [epoch for epoch in sorted(done) if epoch <= max(ran)]
+    assert ran == reported, "each epoch of the generation is in one micro-batch"
     assert len(ran) > 1
 
 
