@@ -149,8 +149,8 @@ def compare(running: RunningCluster, generation: int) -> None:
         assert took_ms <= reported["durationMs"]["addBatch"] + len(epochs), (reported, epochs)
         ran += epochs
     # The job runs on: an idle token may have come since Spark's reports were read.
-    reported = [epoch for epoch in sorted(done) if epoch <= max(ran)]
-    assert ran == reported, "each epoch of the generation is in one micro-batch"
+    expected = [epoch for epoch in sorted(done) if epoch <= max(ran)]
+    assert ran == expected, "each epoch of the generation is in one micro-batch"
     assert len(ran) > 1
 
 
