@@ -64,7 +64,11 @@ def follow(
     logs.set_up("follower")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     record = run(deployment(data), found, once=once)
-    shown = asking.document(record, record.looked_ms)
+    _finish(asking.document(record, record.looked_ms), as_json=as_json)
+
+
+def _finish(shown: Mapping[str, Any], *, as_json: bool) -> None:
+    """Prints what the last look found; exit code 1 where it found faults."""
     if as_json:
         output.document(shown)
     else:

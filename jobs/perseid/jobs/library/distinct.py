@@ -91,12 +91,7 @@ def _approximate(
     types: dict[str, pa.DataType],
     keys: dict[str, pa.DataType],
 ) -> type[Operator]:
-    finest = hyperloglog.standard_error(hyperloglog.PRECISIONS[-1])
-    coarsest = hyperloglog.standard_error(hyperloglog.PRECISIONS[0])
-    error = given.number("error", None, 0, round(coarsest, 3))
-    if error < finest:
-        raise given.wrong("error", f"a relative error from {finest:.3f} to {coarsest:.3f}")
-    precision = next(p for p in hyperloglog.PRECISIONS if hyperloglog.standard_error(p) <= error)
+    precision = _precision(given)
     column = base.column
     keys_max = given.whole("keys", 1000, 1, REGISTERS_MAX >> precision)
 
@@ -125,7 +120,7 @@ def _approximate(
         def rescale(self, old: Sequence[Any]) -> None:
             """Each key keeps its registers, in a row of its new partition."""
             names = self.rows.scan().select(list(keys))
-            self._check_room(len(names))
+            _check_room(len(names), keys_max, self.partition)
             registers = np.zeros((keys_max, 2**precision), np.uint8)
             for one in old:
                 held = one.rows.lookup(names)
@@ -139,16 +134,27 @@ def _approximate(
             held = self.rows.lookup(names)
             new = different(held.filter(pc.invert(held["found"])).select(list(keys)))
             count = len(self.rows) + new.num_rows
-            self._check_room(count)
+            _check_room(count, keys_max, self.partition)
             numbers = np.arange(count - new.num_rows, count)
             self.rows.upsert(new, row=numbers, distinct=0)
 
-        def _check_room(self, count: int) -> None:
-            if count > keys_max:
-                raise BadInputError(
-                    f"library:Distinct: {count} keys in partition {self.partition}, expected up "
-                    f"to {keys_max} (with.keys); write `keys: {2 * keys_max}` and start from "
-                    "scratch, raise the parallelism, or count exactly, without `error`"
-                )
-
     return Distinct
+
+
+def _precision(given: Parameters) -> int:
+    """The fewest bits of a register's place with which `error` holds."""
+    finest = hyperloglog.standard_error(hyperloglog.PRECISIONS[-1])
+    coarsest = hyperloglog.standard_error(hyperloglog.PRECISIONS[0])
+    error = given.number("error", None, 0, round(coarsest, 3))
+    if error < finest:
+        raise given.wrong("error", f"a relative error from {finest:.3f} to {coarsest:.3f}")
+    return next(p for p in hyperloglog.PRECISIONS if hyperloglog.standard_error(p) <= error)
+
+
+def _check_room(count: int, keys_max: int, partition: int) -> None:
+    if count > keys_max:
+        raise BadInputError(
+            f"library:Distinct: {count} keys in partition {partition}, expected up to {keys_max} "
+            f"(with.keys); write `keys: {2 * keys_max}` and start from scratch, raise the "
+            "parallelism, or count exactly, without `error`"
+        )

@@ -61,6 +61,39 @@ INT64_MAX = 2**63 - 1
 SALTS = np.array([[0x9E3779B97F4A7C15 * (row + 1) % 2**64] for row in range(ROWS)], np.uint64)
 
 
+class Sketch(Operator):
+    """Counters of all keys, of which an approximate mode may lose some."""
+
+    counters = Matrix(pa.int64(), ROWS, COLUMNS)
+    total = Value(pa.int64(), default=0)
+
+    # What job.yaml allows to be lost; set by the caller that runs the approximate mode.
+    theta: float | None = None
+    l: int | None = None  # noqa: E741 - the paper's and the file's name
+    alpha: int | None = 1
+
+    def estimate(self, rows: pa.Table) -> Values:
+        """Upper bounds of the counts, or sums, of the keys `rows`."""
+        counters = self.counters.take(np.arange(ROWS)[:, None], columns_of(rows))
+        smallest: Values = counters.min(axis=0)
+        return smallest
+
+    def rescale(self, old: Sequence[Any]) -> None:
+        """A key was in one partition. Partition 0 keeps the sum of the totals."""
+        self.counters.set(np.maximum.reduce([one.counters.values for one in old]))
+        self.total.set(0 if self.partition else sum(one.total.get() for one in old))
+
+    def state_divergence(self) -> float:
+        """The largest difference between the counters and their backup."""
+        return self.counters.divergence(Distance.MAXIMUM)
+
+    def compensate(self, k: int) -> None:
+        """After the k-th failure: no counter is below its value without failures."""
+        if self.theta is None or self.l is None or self.alpha is None:
+            raise BadInputError(UNKNOWN_LOSS)
+        self.counters.add(ceil((self.theta + self.l * self.alpha) / 2**k))
+
+
 def heavy_hitters(spec: OperatorSpec) -> type[Operator]:
     """`with:` has `share` or `threshold`; `sum` and `largest`; `types`."""
     given = Parameters(spec, "HeavyHitters", EXAMPLES)
@@ -72,18 +105,12 @@ def heavy_hitters(spec: OperatorSpec) -> type[Operator]:
     largest = given.whole("largest", None, 1, INT64_MAX) if "largest" in given else None
     given.only_for("largest", column is not None, "sums, with `sum`")
 
-    class HeavyHitters(Operator):
+    class HeavyHitters(Sketch):
         """Counters of all keys, and the names of heavy ones."""
 
         output = pa.schema([*types.items(), ("n", pa.int64()), ("heavy", pa.bool_())])
         metadata = metadata_among([column])
-        counters = Matrix(pa.int64(), ROWS, COLUMNS)
-        total = Value(pa.int64(), default=0)
         hitters = Table(key=types, n=pa.int64())
-
-        # What job.yaml allows to be lost; set by the caller that runs the approximate mode.
-        theta: float | None = None
-        l: int | None = None  # noqa: E741 - the paper's and the file's name
         alpha = 1 if column is None else largest
 
         def combine(self, batch: pa.Table) -> pa.Table:
@@ -108,27 +135,6 @@ def heavy_hitters(spec: OperatorSpec) -> type[Operator]:
             emitted = pa.array((heavy & moved) | (listed & ~heavy))
             asked = asked.append_column("n", pa.array(found))
             out.emit(asked.append_column("heavy", pa.array(heavy)).filter(emitted))
-
-        def estimate(self, rows: pa.Table) -> Values:
-            """Upper bounds of the counts, or sums, of the keys `rows`."""
-            counters = self.counters.take(np.arange(ROWS)[:, None], columns_of(rows))
-            smallest: Values = counters.min(axis=0)
-            return smallest
-
-        def rescale(self, old: Sequence[Any]) -> None:
-            """A key was in one partition. Partition 0 keeps the sum of the totals."""
-            self.counters.set(np.maximum.reduce([one.counters.values for one in old]))
-            self.total.set(0 if self.partition else sum(one.total.get() for one in old))
-
-        def state_divergence(self) -> float:
-            """The largest difference between the counters and their backup."""
-            return self.counters.divergence(Distance.MAXIMUM)
-
-        def compensate(self, k: int) -> None:
-            """After the k-th failure: no counter is below its value without failures."""
-            if self.theta is None or self.l is None or self.alpha is None:
-                raise BadInputError(UNKNOWN_LOSS)
-            self.counters.add(ceil((self.theta + self.l * self.alpha) / 2**k))
 
     return HeavyHitters
 

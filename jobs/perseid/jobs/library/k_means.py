@@ -66,18 +66,12 @@ def k_means(spec: OperatorSpec) -> type[Operator]:
     size_ms = given.milliseconds("window")
     time = given.column("time") if "time" in given else None
     coordinates = dict.fromkeys(columns, pa.float64())
+    numbers = [(name, pa.int64()) for name in EMITTED]
 
     class KMeans(Operator):
         """Points until their window ends, then its clusters."""
 
-        output = pa.schema(
-            [
-                *types.items(),
-                *((name, pa.int64()) for name in EMITTED[:3]),
-                *coordinates.items(),
-                (EMITTED[3], pa.int64()),
-            ]
-        )
+        output = pa.schema([*types.items(), *numbers[:3], *coordinates.items(), numbers[3]])
         metadata = metadata_among([time, *columns])
         needs_watermark = time is not None
         history_ms = size_ms

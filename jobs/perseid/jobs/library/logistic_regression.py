@@ -104,25 +104,7 @@ def logistic_regression(spec: OperatorSpec) -> type[Operator]:
             """Learns from the rows; returns the newest average, None if there was none."""
             inputs = np.vstack([np.ones(batch.num_rows), matrix(batch, features, NAME)])
             wanted = labels(batch, label)
-            weights, losses = self.weights.values.copy(), self.losses.values.copy()
-            chances = np.empty(len(wanted))
-            seen, done, average = self.seen.get(), 0, None
-            while done < len(wanted):
-                upto = min(done + every - seen % every, len(wanted))
-                part = slice(done, upto)
-                chances[part] = learn(
-                    weights, losses, inputs[:, part], wanted[part], seen % every, rate
-                )
-                seen, done = seen + upto - done, upto
-                if seen % every == 0:
-                    average = weights.mean(axis=1)
-                    weights[:] = average[:, None]
-                    row = [self.partition, seen, losses.sum() / every, *average]
-                    out.emit(pa.table([[value] for value in row], names=self.output.names))
-                    losses[:] = 0
-            self.weights.set(weights)
-            self.losses.set(losses)
-            self.seen.set(seen)
+            chances, average = _train(self, inputs, wanted, every, rate, out)
             if predicts:
                 found = [*keys.arrays(batch), np.full(len(wanted), self.partition), wanted, chances]
                 out.emit(pa.table(found, names=predictions["predictions"].names), to="predictions")
@@ -133,6 +115,33 @@ def logistic_regression(spec: OperatorSpec) -> type[Operator]:
     local = local_models(types, features)
     given.distinct("the key, partition, records, bias and the features", local.names)
     return _shared(LogisticRegression, keys, local, features, every)
+
+
+def _train(
+    model: Any, inputs: Values, wanted: Values, every: int, rate: float, out: Emitter
+) -> tuple[Values, Values | None]:
+    """The chance of each column of `inputs`, before it was learnt from, and the newest average.
+
+    Every `every` records the models are averaged, and the average is emitted.
+    """
+    weights, losses = model.weights.values.copy(), model.losses.values.copy()
+    chances = np.empty(len(wanted))
+    seen, done, average = model.seen.get(), 0, None
+    while done < len(wanted):
+        upto = min(done + every - seen % every, len(wanted))
+        part = slice(done, upto)
+        chances[part] = learn(weights, losses, inputs[:, part], wanted[part], seen % every, rate)
+        seen, done = seen + upto - done, upto
+        if seen % every == 0:
+            average = weights.mean(axis=1)
+            weights[:] = average[:, None]
+            row = [model.partition, seen, losses.sum() / every, *average]
+            out.emit(pa.table([[value] for value in row], names=model.output.names))
+            losses[:] = 0
+    model.weights.set(weights)
+    model.losses.set(losses)
+    model.seen.set(seen)
+    return chances, average
 
 
 def _continue(new: Any, old: Sequence[Any], every: int) -> None:

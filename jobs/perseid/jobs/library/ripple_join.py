@@ -46,6 +46,12 @@ NAME = "RippleJoin"
 EXAMPLES = {
     "sample": "0.1", "sum": "amount", "confidence": "0.95", "types": "{user: int64}",
 }  # fmt: skip
+OUTPUT = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("partition", *SIDES)),
+        *((name, pa.float64()) for name in ("estimate", "error")),
+    ]
+)
 
 
 def ripple_join(spec: OperatorSpec) -> type[Operator]:
@@ -61,12 +67,7 @@ def ripple_join(spec: OperatorSpec) -> type[Operator]:
     class RippleJoin(Operator):
         """Sums over the sampled rows of each key, from which the result is computed."""
 
-        output = pa.schema(
-            [
-                *((name, pa.int64()) for name in ("partition", *SIDES)),
-                *((name, pa.float64()) for name in ("estimate", "error")),
-            ]
-        )
+        output = OUTPUT
         metadata = metadata_among([column])
         seen = Vector(pa.int64(), 4)  # rows left and right, and those of the samples
         # Of the sampled rows of each key: the weights on the left, their squares, and the number of

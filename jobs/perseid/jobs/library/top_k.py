@@ -62,7 +62,8 @@ def top_k(spec: OperatorSpec) -> type[Operator]:
             changed = self.totals.add(batch.select(columns), n=batch[TOTAL])
             touched = different(changed.select(groups))
             ranked = self._ranked(touched)
-            found = ranking_of(self._candidates(changed, ranked), groups, items, k)
+            likely = candidates(self.totals, changed, ranked, groups, columns)
+            found = ranking_of(likely, groups, items, k)
             held = self.ranking.lookup(found.select([*groups, RANK]))
             same = held["found"].to_numpy(zero_copy_only=False)
             for name in (*items, TOTAL):
@@ -84,23 +85,26 @@ def top_k(spec: OperatorSpec) -> type[Operator]:
             rows = self.ranking.lookup(touched.take(places).append_column(RANK, ranks))
             return rows.filter(rows["found"])
 
-        def _candidates(self, changed: pa.Table, ranked: pa.Table) -> pa.Table:
-            """Rows with their totals that contain the new rankings.
-
-            These are the changed and the ranked rows: no other item can have overtaken one of them.
-            But where a ranked item has lost weight, every item of its group can.
-            """
-            now = self.totals.lookup(ranked.select(columns)).drop_columns(["found"])
-            rows = pa.concat_tables([changed, now])
-            fell = pc.less(now[TOTAL], ranked[TOTAL])
-            if pc.any(fell).as_py():
-                everything = self.totals.scan()
-                open_groups = ranked.filter(fell).select(groups)
-                inside = among(everything.select(groups), open_groups)
-                rows = pa.concat_tables([rows, everything.filter(pa.array(inside))])
-            return rows.take(pa.array(first_rows(*numbered(rows.select(columns)))))
-
     return TopK
+
+
+def candidates(
+    totals: Table, changed: pa.Table, ranked: pa.Table, groups: list[str], columns: list[str]
+) -> pa.Table:
+    """Rows with their totals that contain the new rankings.
+
+    These are the changed and the ranked rows: no other item can have overtaken one of them. But
+    where a ranked item has lost weight, every item of its group can.
+    """
+    now = totals.lookup(ranked.select(columns)).drop_columns(["found"])
+    rows = pa.concat_tables([changed, now])
+    fell = pc.less(now[TOTAL], ranked[TOTAL])
+    if pc.any(fell).as_py():
+        everything = totals.scan()
+        open_groups = ranked.filter(fell).select(groups)
+        inside = among(everything.select(groups), open_groups)
+        rows = pa.concat_tables([rows, everything.filter(pa.array(inside))])
+    return rows.take(pa.array(first_rows(*numbered(rows.select(columns)))))
 
 
 def ranking_of(rows: pa.Table, groups: list[str], items: list[str], k: int) -> pa.Table:
