@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from contextlib import closing
 
 import pyarrow as pa
@@ -68,15 +67,6 @@ def test_a_range_that_ends_within_a_batch_leaves_the_rest_for_the_next(real_kafk
         for start in range(0, 1000, 250):
             found = [r.value() for b in columns.read(topic, 1, start, start + 250) for r in b]
             assert found == [b"%d" % i for i in range(start, start + 250)]
-
-
-def test_the_clients_handle_is_where_batches_look_for_it(real_kafka: Kafka) -> None:
-    producer = clients.transactional(real_kafka.bootstrap, "t-handle")
-    library = librdkafka._library()
-    library.rd_kafka_name.restype = ctypes.c_char_p
-    library.rd_kafka_name.argtypes = (ctypes.c_void_p,)
-    client = ctypes.c_void_p.from_address(id(producer) + librdkafka._HANDLE_OFFSET).value
-    assert library.rd_kafka_name(client).startswith(b"perseid#producer-")
 
 
 def test_a_batch_that_the_client_refuses_is_an_error(real_kafka: Kafka) -> None:

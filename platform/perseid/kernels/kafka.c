@@ -96,3 +96,32 @@ int64_t perseid_kafka_produce(produce_batch produce, void *topic, int32_t partit
     free(batch);
     return taken;
 }
+
+/* A plugin of librdkafka (its setting plugin.library.paths), to which it reports each client: the one
+ * public way to the client in confluent-kafka's object. */
+typedef int (*on_new)(void *client, const void *conf, void *opaque, char *error, size_t error_size);
+typedef int (*add_on_new)(void *conf, const char *name, on_new, void *opaque);
+
+static add_on_new add; /* rd_kafka_conf_interceptor_add_on_new */
+static _Thread_local void *newest;
+
+void perseid_kafka_watch(add_on_new function) { add = function; }
+
+static int note(void *client, const void *conf, void *opaque, char *error, size_t error_size) {
+    (void)conf, (void)opaque, (void)error, (void)error_size;
+    newest = client;
+    return 0;
+}
+
+/* librdkafka looks for a function of this name. */
+int conf_init(void *conf, void **opaque, char *error, size_t error_size) {
+    (void)opaque, (void)error, (void)error_size;
+    return add == NULL ? -1 : add(conf, "perseid", note, NULL);
+}
+
+/* The client that this thread made since it last asked, or NULL. */
+void *perseid_kafka_newest(void) {
+    void *client = newest;
+    newest = NULL;
+    return client;
+}

@@ -58,6 +58,8 @@ def kernels() -> ctypes.CDLL:
         "perseid_kafka_measure": (count, (pointer, count, POINTER(count), POINTER(count))),
         "perseid_kafka_copy": (None, (pointer, count, *(pointer,) * 9)),
         "perseid_kafka_destroy": (None, (pointer, count, pointer)),
+        "perseid_kafka_watch": (None, (pointer,)),
+        "perseid_kafka_newest": (pointer, ()),
         "perseid_kafka_produce": (
             count, (pointer, pointer, c_int32, columns, columns, count, count, POINTER(c_int32)),
         ),

@@ -194,9 +194,9 @@ class BrokerSide(KafkaSide):
         self._until(name, lambda state: not state.startswith("Prepare"))
 
     def short_lived(self, name: str) -> Transaction:
-        from confluent_kafka import Producer
+        from perseid.topics.batch_producer import BatchProducer
 
-        producer = Producer({
+        producer = BatchProducer({
             "bootstrap.servers": self.server.bootstrap, "transactional.id": name, "linger.ms": 0,
             "transaction.timeout.ms": 1000, "socket.timeout.ms": 1000, "message.timeout.ms": 800,
             "log_level": 0,

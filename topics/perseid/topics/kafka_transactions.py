@@ -23,7 +23,9 @@ from perseid.topics.librdkafka import TopicProducer
 from perseid.topics.transactions import SPARES_MAX, PartitionBatch, Written
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer
+    from confluent_kafka import KafkaError, Message
+
+    from perseid.topics.batch_producer import BatchProducer
 
 FIRST_WAIT_S = 0.1  # usually 5 ms
 CONNECT_S = 5.0
@@ -46,7 +48,7 @@ class KafkaTransactions:
     ) -> None:
         """`timeout_ms`: after this time the broker aborts what a dead writer left open."""
         self._bootstrap, self._timeout_ms = bootstrap, timeout_ms
-        self._spares: dict[tuple[str, int, int], Future[Producer]] = {}
+        self._spares: dict[tuple[str, int, int], Future[BatchProducer]] = {}
         self._lock = Lock()  # of the spares: commits of several partitions run in threads
         self._pool = ThreadPoolExecutor(2, "perseid-sink-connect")
 
@@ -58,7 +60,9 @@ class KafkaTransactions:
                 self._spares.pop(next(iter(self._spares)))
             self._spares[key] = spare
 
-    def _spare(self, transactional_id: str, batch_bytes: int, lasting_ms: int) -> Future[Producer]:
+    def _spare(
+        self, transactional_id: str, batch_bytes: int, lasting_ms: int
+    ) -> Future[BatchProducer]:
         """Takes the existing spare, if any, or starts a new one."""
         key = transactional_id, batch_bytes, lasting_ms
         return self._spares.pop(key, None) or self._pool.submit(
@@ -91,7 +95,7 @@ class KafkaTransactions:
             producer = self._initialised(key, left_s)
         return KafkaTransaction(producer, transactional_id, lasting_ms / 1000)
 
-    def _initialised(self, key: tuple[str, int, int], timeout_s: float) -> Producer:
+    def _initialised(self, key: tuple[str, int, int], timeout_s: float) -> BatchProducer:
         from confluent_kafka import KafkaException
 
         transactional_id = key[0]
@@ -124,10 +128,10 @@ class KafkaTransaction:
     """One producer and its open transaction."""
 
     def __init__(
-        self, producer: Producer, transactional_id: str,
+        self, producer: BatchProducer, transactional_id: str,
         lasting_s: float = clients.TRANSACTION_TIMEOUT_MS / 1000,
     ) -> None:  # fmt: skip
-        self._producer: Producer | None = producer
+        self._producer: BatchProducer | None = producer
         self._id, self._lasting_s = transactional_id, lasting_s
         self._begun_s = 0.0
         self._taken_s: float | None = None
@@ -206,7 +210,7 @@ class KafkaTransaction:
             with suppress(KafkaException):  # best effort: the next acquire aborts too
                 producer.abort_transaction(_ABORT_S)
 
-    def _needed(self) -> Producer:
+    def _needed(self) -> BatchProducer:
         assert self._producer is not None  # `close` is the last call
         return self._producer
 

@@ -25,14 +25,14 @@ from perseid.kernels.library import binary, kernels, validity
 from perseid.topics.columns import Records
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Producer
+    from confluent_kafka import KafkaError
+
+    from perseid.topics.batch_producer import BatchProducer
 
 LOG = logging.getLogger("perseid.kafka")
 
 _TEXT_BYTES = 512
 _CONSUMER = 1  # RD_KAFKA_CONSUMER
-# `Handle` of confluent_kafka.h: PyObject_HEAD, then rd_kafka_t *. A contract test checks this.
-_HANDLE_OFFSET = 16
 _BATCH_BYTES_MAX = 2**31 - 1  # of one Arrow array; the client prefetches far less
 _EVENTS_MAX = 16  # of a client at once, in addition to records
 _ERROR = 3  # syslog's
@@ -110,8 +110,8 @@ def _library() -> ctypes.CDLL:
     return found
 
 
-def _address(name: str) -> int:
-    """The address of a function, for C code that calls it."""
+def address_of(name: str) -> int:
+    """The address of a function of librdkafka, for C code that calls it."""
     found = ctypes.cast(getattr(_library(), name), c_void_p).value
     assert found is not None
     return found
@@ -234,7 +234,7 @@ def _fetched(
         return _taken(messages, partition)
     finally:
         kernels().perseid_kafka_destroy(
-            messages.ctypes.data, found, _address("rd_kafka_message_destroy")
+            messages.ctypes.data, found, address_of("rd_kafka_message_destroy")
         )
 
 
@@ -249,7 +249,7 @@ def _taken(
     values, keys = _Binaries(rows, value_bytes.value), _Binaries(rows, key_bytes.value)
     offsets, timestamps = np.empty(rows, np.int64), np.empty(rows, np.int64)
     kernels().perseid_kafka_copy(
-        at, count, _address("rd_kafka_message_timestamp"), *values.addresses(),
+        at, count, address_of("rd_kafka_message_timestamp"), *values.addresses(),
         *keys.addresses(), offsets.ctypes.data, timestamps.ctypes.data,
     )  # fmt: skip
     records = Records(partition, values.array(), keys.array(), offsets, timestamps)
@@ -338,14 +338,13 @@ def _opened(settings: Mapping[str, Any]) -> tuple[int, int]:
 
 
 class TopicProducer:
-    """Sends batches to one topic through a confluent-kafka client, which must outlive it.
+    """Sends batches to one topic through a producer, which must outlive it.
 
     Records have no headers and no delivery reports of their own.
     """
 
-    def __init__(self, producer: Producer, topic: str) -> None:
-        client = c_void_p.from_address(id(producer) + _HANDLE_OFFSET).value
-        self._topic = _library().rd_kafka_topic_new(client, topic.encode(), None)
+    def __init__(self, producer: BatchProducer, topic: str) -> None:
+        self._topic = _library().rd_kafka_topic_new(producer.client, topic.encode(), None)
         if self._topic is None:
             raise PermanentError(
                 f"producing to {topic}: {_error(_library().rd_kafka_last_error()).str()}"
@@ -360,7 +359,7 @@ class TopicProducer:
         """
         error = c_int32()
         taken = kernels().perseid_kafka_produce(
-            _address("rd_kafka_produce_batch"), self._topic, partition, byref(binary(keys)),
+            address_of("rd_kafka_produce_batch"), self._topic, partition, byref(binary(keys)),
             byref(binary(values)), first, end, byref(error),
         )  # fmt: skip
         if taken < 0:
