@@ -26,7 +26,7 @@ def test_two_leaders_and_a_late_reader_of_one_token_log(kafka: Kafka) -> None:
 
     def fed(chain: Chain, start: int) -> list[Accepted | Void]:
         entries = kafka.reader().read_range(topic, 0, start, end, timeout_s=20)
-        return [chain.feed(e.offset, codec.decode_token(e.value)) for e in entries]
+        return [chain.feed(e.offset, codec.decode_token(topic, e.offset, e.value)) for e in entries]
 
     chain = Chain()
     kinds = [seen.kind for seen in fed(chain, 0) if isinstance(seen, Accepted)]

@@ -65,7 +65,7 @@ def test_logs_of_a_job_and_of_its_processes_stay_small(running: RunningCluster, 
     shown = running.do("jobs", "show", job)
     oldest = min(checkpoint["epoch"] for checkpoint in shown["checkpoints"])
     first = next(iter(read_topic(running.kafka, tokens[0])))
-    begins_with = codec.decode_token(first.value or b"")
+    begins_with = codec.decode_token(tokens[0], first.offset, first.value or b"")
     assert isinstance(begins_with, Token)
     assert begins_with.checkpoint
     assert 1 < begins_with.epoch <= oldest

@@ -77,16 +77,17 @@ class StandIn:
         reader = KafkaLogReader(self._deployment.kafka)
         base = Base(plan.job_uuid, plan.base_epoch, plan.base_offset)
         chain, position = Chain(base), base.offset
+        topic = names.tokens(self._job)
         progress.append(
             FragmentState(plan.job_uuid, plan.generation, INCARNATION, "running", plan.base_epoch)
         )
         while not self._stop.is_set():
-            entries = reader.read_from(
-                names.tokens(self._job), 0, position, max_records=100, timeout_s=0.2
-            )
+            entries = reader.read_from(topic, 0, position, max_records=100, timeout_s=0.2)
             for entry in entries:
                 position = entry.offset + 1
-                seen = chain.feed(entry.offset, codec.decode_token(entry.value))
+                seen = chain.feed(
+                    entry.offset, codec.decode_token(topic, entry.offset, entry.value)
+                )
                 if isinstance(seen, Accepted) and seen.kind == "token" and seen.token is not None:
                     self._commit(writer, plan, seen.token, seen.offset)
                     progress.append(self._report(plan, seen.token, seen.offset))

@@ -125,8 +125,9 @@ def _document(found: Any) -> Any:
 
 def tokens(running: RunningCluster) -> dict[int, Token]:
     """The token log, by offset."""
-    found = read_topic(running.kafka, names.tokens(JOB))
-    records = {r.offset: codec.decode_token(r.value or b"") for r in found}
+    topic = names.tokens(JOB)
+    found = read_topic(running.kafka, topic)
+    records = {r.offset: codec.decode_token(topic, r.offset, r.value or b"") for r in found}
     return {offset: record for offset, record in records.items() if isinstance(record, Token)}
 
 

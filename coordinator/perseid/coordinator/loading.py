@@ -323,7 +323,7 @@ class Loader:
     ) -> list[tuple[int, TokenRecord]]:
         entries = self._entries((topic, 0), start, end, whole=whole)
         stamps.update((e.offset, e.stamp_ms) for e in entries)
-        return [(e.offset, codec.decode_token(e.value)) for e in entries]
+        return [(e.offset, codec.decode_token(topic, e.offset, e.value)) for e in entries]
 
     def _entries(self, place: Partition, start: int, end: int, *, whole: bool) -> list[Entry]:
         """All entries of the range; unless `whole`, without those that are being deleted.

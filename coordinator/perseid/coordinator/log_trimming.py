@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import cast
 
 from perseid.coordinator.actions import TrimLogs
 from perseid.coordinator.loading import READ_TIMEOUT_S, Clients
@@ -12,7 +11,7 @@ from perseid.coordinator.trimming import floor, ledger_cut
 from perseid.errors import PermanentError
 from perseid.topics import codec, names
 from perseid.topics.admin import Partition
-from perseid.topics.records import Begin, LedgerRecord, Token
+from perseid.topics.records import Begin, Token
 
 WORTH_OFFSETS = 400  # a shorter ledger partition is not read: each read costs a client
 LOOK_OFFSETS = 2_000  # of a ledger partition, read at once
@@ -46,7 +45,8 @@ def _check_there(clients: Clients, action: TrimLogs, kept: Tip) -> None:
     entries = clients.reader.read_range(
         *place, kept.offset, kept.offset + 1, timeout_s=READ_TIMEOUT_S
     )
-    record = codec.decode_token(entries[0].value) if entries else None
+    found = [codec.decode_token(place[0], e.offset, e.value) for e in entries]
+    record = found[0] if found else None
     if (
         not isinstance(record, Begin | Token)
         or (record.job_uuid, record.epoch) != (action.job_uuid, kept.epoch)
@@ -75,4 +75,4 @@ def _records(clients: Clients, place: Partition, start: int, end: int) -> Iterat
     for low in range(start, min(end, start + LOOKS_MAX * LOOK_OFFSETS), LOOK_OFFSETS):
         high = min(low + LOOK_OFFSETS, end)
         for entry in clients.reader.read_range(*place, low, high, timeout_s=READ_TIMEOUT_S):
-            yield entry.offset, cast(LedgerRecord, codec.decode(entry.value)).epoch
+            yield entry.offset, codec.decode_ledger(place, entry.offset, entry.value).epoch

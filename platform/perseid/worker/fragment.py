@@ -302,16 +302,16 @@ class Fragment:
     def _on_record(
         self, runner: EpochRunner, feed: EpochFeed, clients: Clients, offset: int, value: bytes
     ) -> None:
+        topic = names.tokens(self.plan.job)
         with self._busy:
             if offset < feed.start_offset or not self._continues():
                 return
             if offset != self._offset:
                 raise RetryableError(
-                    f"{names.tokens(self.plan.job)} has no record at offset {self._offset}; the "
-                    f"next is {offset}"
+                    f"{topic} has no record at offset {self._offset}; the next is {offset}"
                 )
             collectable = parts.collectable(self.pointers)
-            order = feed.feed(offset, decode_token(value), collectable)
+            order = feed.feed(offset, decode_token(topic, offset, value), collectable)
             if order is not None:
                 self._run_epoch(runner, feed, clients, order, value)
             self._offset, self._taken_s = offset + 1, time.monotonic()
@@ -370,11 +370,9 @@ class Fragment:
         plans = frames.timed_plans(context)
         if not plans:
             return
-        (entry,) = clients.tokens.read_range(
-            names.tokens(self.plan.job), 0, feed.start_offset, feed.start_offset + 1,
-            timeout_s=READ_TIMEOUT_S,
-        )  # fmt: skip
-        token = decode_token(entry.value)
+        at, topic = feed.start_offset, names.tokens(self.plan.job)
+        (entry,) = clients.tokens.read_range(topic, 0, at, at + 1, timeout_s=READ_TIMEOUT_S)
+        token = decode_token(topic, at, entry.value)
         if isinstance(token, Token):
             # the reader is not shared: fragments are threads
             with closing(ColumnReader(context.brokers)) as reader:
@@ -434,10 +432,10 @@ class Fragment:
 
     def _history(self, clients: Clients) -> TokenHistory:
         base = base_of(self.plan)
-        place = (names.tokens(self.plan.job), 0)
-        end = clients.topics.ends([place])[place]
-        found = clients.tokens.read_range(*place, base.offset, end, timeout_s=READ_TIMEOUT_S)
-        return history(base, ((entry.offset, decode_token(entry.value)) for entry in found))
+        topic = names.tokens(self.plan.job)
+        end = clients.topics.ends([(topic, 0)])[topic, 0]
+        found = clients.tokens.read_range(topic, 0, base.offset, end, timeout_s=READ_TIMEOUT_S)
+        return history(base, ((e.offset, decode_token(topic, e.offset, e.value)) for e in found))
 
     def _report(
         self, progress: Appender, state: str, source: str = "", events: tuple[str, ...] = ()

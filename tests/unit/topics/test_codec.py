@@ -92,6 +92,15 @@ def test_bytes_after_a_record_are_refused(record: Any, more: bytes) -> None:
         codec.decode(codec.encode(record) + more)
 
 
+@pytest.mark.parametrize("data", [b"", b"no record", codec.encode(Redriven("j", "u", 1, "", ()))])
+def test_what_is_no_record_of_its_topic_is_named_with_its_place(data: bytes) -> None:
+    for decode in (codec.decode_token, codec.decode_progress):
+        with pytest.raises(PermanentError, match=r"^t\[0\] at offset 7: "):
+            decode("t", 7, data)
+    with pytest.raises(PermanentError, match=r"^t\[3\] at offset 7: "):
+        codec.decode_ledger(("t", 3), 7, data)
+
+
 def test_an_unknown_fingerprint_names_the_bytes_and_the_way_out() -> None:
     with pytest.raises(PermanentError, match=r"c3010000000000000000.*another version"):
         codec.decode(b"\xc3\x01" + bytes(8) + b"rest")

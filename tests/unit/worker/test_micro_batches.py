@@ -37,7 +37,7 @@ class Taking:
         clock = SimpleNamespace(monotonic=lambda: self.now_s)
         monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(query, "time", clock)
-        monkeypatch.setattr(module, "decode_token", int)
+        monkeypatch.setattr(module, "decode_token", lambda _topic, _offset, value: int(value))
         monkeypatch.setattr(query, "start", lambda *given: batches.append(given[-1]))
         monkeypatch.setattr(query, "start_loop", lambda *given: batches.append(given[-1]))
         monkeypatch.setattr(self.fragment, "_run_epoch", self.run_epoch)

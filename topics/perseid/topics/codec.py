@@ -81,16 +81,44 @@ def decode(data: bytes) -> Record:
     return _cached(data) if len(data) <= _CACHED_BYTES_MAX else _decoded(data)
 
 
+def decode_token(topic: str, offset: int, data: bytes) -> TokenRecord:
+    """A record of a token log; the PermanentError names the place."""
+    record = _decoded_at((topic, 0), offset, data)
+    if not isinstance(record, TokenRecord):
+        raise _of_another_kind((topic, 0), offset, record, "a token log")
+    return record
+
+
 def decode_progress(topic: str, offset: int, data: bytes) -> ProgressRecord:
     """A record of a progress topic; the PermanentError names the place."""
-    try:
-        record = decode(data)
-    except PermanentError as error:
-        raise PermanentError(f"{topic}[0] at offset {offset}: {error}") from error
+    record = _decoded_at((topic, 0), offset, data)
     if not isinstance(record, ProgressRecord):
-        kind = type(record).__name__
-        raise PermanentError(f"{topic}[0] at offset {offset}: {kind} is no record of progress")
+        raise _of_another_kind((topic, 0), offset, record, "a progress topic")
     return record
+
+
+def decode_ledger(place: tuple[str, int], offset: int, data: bytes) -> LedgerRecord:
+    """A record of a ledger partition; the PermanentError names the place."""
+    record = _decoded_at(place, offset, data)
+    if not isinstance(record, LedgerRecord):
+        raise _of_another_kind(place, offset, record, "a ledger")
+    return record
+
+
+def _decoded_at(place: tuple[str, int], offset: int, data: bytes) -> Record:
+    try:
+        return decode(data)
+    except PermanentError as error:
+        raise PermanentError(f"{place[0]}[{place[1]}] at offset {offset}: {error}") from error
+
+
+def _of_another_kind(
+    place: tuple[str, int], offset: int, record: Record, topic: str
+) -> PermanentError:
+    return PermanentError(
+        f"{place[0]}[{place[1]}] at offset {offset}: {type(record).__name__} is no record of "
+        f"{topic}; was something else written to this topic?"
+    )
 
 
 @lru_cache(maxsize=256)  # a process has several readers of the same few records
@@ -118,14 +146,6 @@ def _decoded(data: bytes) -> Record:
         values["splits"] = source_ranges.unpacked(values.pop("topics"), values.pop("reads"))
     values.update({k: f(values[k]) for k, f in _FROM_AVRO.items() if k in values})
     record: Record = _TYPES[schema.name](**values)
-    return record
-
-
-def decode_token(data: bytes) -> TokenRecord:
-    """A record of a token log."""
-    record = decode(data)
-    if not isinstance(record, TokenRecord):
-        raise PermanentError(f"{type(record).__name__} is no record of a token log")
     return record
 
 

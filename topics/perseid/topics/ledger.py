@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from threading import Lock
-from typing import cast
 
 from perseid.clocks import Clock, SystemClock
 from perseid.errors import ReplayDataLost, RetryableError
@@ -89,7 +88,7 @@ class LedgerReader:
                     raise _gone(place, low, end) from trimmed
                 continue
             newest_first = (
-                cast(LedgerRecord, codec.decode(entry.value)) for entry in reversed(entries)
+                codec.decode_ledger(place, e.offset, e.value) for e in reversed(entries)
             )
             for record in newest_first:
                 last = last or record

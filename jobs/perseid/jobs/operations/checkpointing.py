@@ -39,7 +39,7 @@ def last_epoch(topics: TopicReader, logs: LogReader, job: str) -> int:
             low = trimmed.earliest
             continue
         for entry in reversed(found):
-            record = codec.decode(entry.value)
+            record = codec.decode_token(place[0], entry.offset, entry.value)
             if isinstance(record, Begin | Rewind | Token):
                 return record.epoch
         end = start

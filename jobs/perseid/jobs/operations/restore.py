@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 from perseid.errors import DamagedFile, PermanentError, RefusedError
 from perseid.jobs.model.trees import archive_path
@@ -29,12 +28,12 @@ from perseid.registry import Registry, paths
 from perseid.registry import codec as entries
 from perseid.registry.port import Create, Set, Write
 from perseid.state.durability.store import Store
-from perseid.topics import codec, names
+from perseid.topics import names
 from perseid.topics.chain import Base, Chain, valid_tokens
-from perseid.topics.codec import decode_token
+from perseid.topics.codec import decode_progress, decode_token
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import LogReader
-from perseid.topics.records import Begin, ProgressRecord, Token, TokenRecord
+from perseid.topics.records import Begin, Token, TokenRecord
 
 # Owners that died before they reported anything; the generations of others are in Kafka.
 GENERATIONS = 1_000
@@ -135,8 +134,9 @@ class _Look:
         known = [record.generation for record in last if record is not None]
         since = self._records(job, job.tokens_end)
         known += [record.generation for _, record in since if isinstance(record, Token)]
-        recorded = self._read(names.progress(job.name), 0)
-        known += [cast(ProgressRecord, codec.decode(value)).generation for _, value in recorded]
+        topic = names.progress(job.name)
+        recorded = self._read(topic, 0)
+        known += [decode_progress(topic, *entry).generation for entry in recorded]
         return max([int(job.nodes.get("generation", "0")), *known]) + GENERATIONS
 
     def _not_there(self, job: JobBackup) -> Iterator[str]:
@@ -184,8 +184,9 @@ class _Look:
         return len(tokens), []
 
     def _records(self, job: JobBackup, start: int = 0) -> Iterator[tuple[int, TokenRecord]]:
-        found = self._read(names.tokens(job.name), start)
-        return ((offset, decode_token(value)) for offset, value in found)
+        topic = names.tokens(job.name)
+        found = self._read(topic, start)
+        return ((offset, decode_token(topic, offset, value)) for offset, value in found)
 
     def _read(self, topic: str, start: int) -> Iterator[tuple[int, bytes]]:
         """A control topic's partition from `start` on; nothing of a missing topic."""

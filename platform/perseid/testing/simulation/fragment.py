@@ -102,7 +102,9 @@ class Fragment:
             looked_s = self.world.simulation.now_s
             (entry,) = tokens.read_range(topic, 0, offset, offset + 1, timeout_s=1.0)
             pointers = self.pointers
-            order = feed.feed(offset, decode_token(entry.value), parts.collectable(pointers))
+            order = feed.feed(
+                offset, decode_token(topic, offset, entry.value), parts.collectable(pointers)
+            )
             offset += 1
             if order is None:
                 self.world.gates.hit("void token")
@@ -192,7 +194,7 @@ class Fragment:
         end = self.world.topics.ends([(topic, 0)])[topic, 0]
         reader = SimulatedLogReader(self.world.broker)
         found = reader.read_range(topic, 0, base.offset, end, timeout_s=30.0)
-        return history(base, ((e.offset, decode_token(e.value)) for e in found))
+        return history(base, ((e.offset, decode_token(topic, e.offset, e.value)) for e in found))
 
     def _restore_all(self, past: TokenHistory) -> tuple[int, str, tuple[str, ...]]:
         """As `perseid.worker.spark.restoring.restore_all`, one partition after the other."""
@@ -255,7 +257,7 @@ class Fragment:
         reader = SimulatedLogReader(self.world.broker)
         at, topic = feed.start_offset, names.tokens(job.JOB)
         (entry,) = reader.read_range(topic, 0, at, at + 1, timeout_s=30.0)
-        token = decode_token(entry.value)
+        token = decode_token(topic, at, entry.value)
         if isinstance(token, Token):
             ranges = SimulatedColumnReader(self.world.broker)
             reads = reports.read_again(ranges, source_plans(self.context), token)
