@@ -37,3 +37,20 @@ def last(world: World) -> Token:
 def fail(world: World, leader: Leader) -> None:
     world.report(JOB, "failed", permanent=True, error_kind="BadInputError", error="line 7")
     leader.listen()
+
+
+def failed_in_flight(world: World, leader: Leader) -> Token:
+    """Two epochs are done, the third one has bad input."""
+    run(world, leader, 2)
+    world.produce(0, 10)
+    leader.poll()
+    bad = last(world)
+    fail(world, leader)
+    return bad
+
+
+def half_committed(world: World, leader: Leader) -> Token:
+    """The same, and one of two partitions has committed the third epoch."""
+    bad = failed_in_flight(world, leader)
+    world.ledger[JOB][0] = bad.epoch
+    return bad

@@ -11,19 +11,18 @@ from perseid.coordinator import actions as act
 from perseid.coordinator.events import SourceTopic, TopicsSeen
 from perseid.coordinator.model import ranges_of
 from perseid.jobs.model.spec import EpochSpec, JobSpec, SourceSpec
-from perseid.topics.records import PartDone, Rewind, Token
+from perseid.topics.records import PartDone, Rewind
 from support.coordinator import TOPIC_ID, Crashed, Leader, World, job_spec
-from support.coordinator_steps import JOB, fail, last, new_revision, run, want
-
-
-def failed_in_flight(world: World, leader: Leader) -> Token:
-    """Two epochs are done, the third one has bad input."""
-    run(world, leader, 2)
-    world.produce(0, 10)
-    leader.poll()
-    bad = last(world)
-    fail(world, leader)
-    return bad
+from support.coordinator_steps import (
+    JOB,
+    fail,
+    failed_in_flight,
+    half_committed,
+    last,
+    new_revision,
+    run,
+    want,
+)  # fmt: skip
 
 
 def test_a_changed_job_takes_the_bad_epoch_back_and_computes_it_again(
@@ -51,32 +50,6 @@ def test_the_same_job_started_again_runs_the_same_tokens(world: World, leader: L
     assert last(world) == bad
     assert not [r for r in world.tokens[JOB] if isinstance(r, Rewind)]
     assert world.plans[JOB].owner is not None
-
-
-def corrected(world: World, leader: Leader, crash: int) -> list[Token]:
-    """The tokens of a job that is corrected, while the leader dies in front of a write."""
-    leader.writes_left = crash
-    with contextlib.suppress(Crashed):
-        new_revision(world, leader)
-        world.report(JOB, "running")
-        leader.listen()
-    leader = Leader(world)
-    leader.look()
-    for _ in range(4):
-        leader.tick(1)
-        world.report(JOB, "running")
-        leader.listen()
-        run(world, leader)
-    tokens = list(world.valid(JOB).values())
-    assert [t.epoch for t in tokens] == list(range(1, len(tokens) + 1))
-    return tokens
-
-
-def half_committed(world: World, leader: Leader) -> Token:
-    """As above, and one of two partitions has committed the third epoch."""
-    bad = failed_in_flight(world, leader)
-    world.ledger[JOB][0] = bad.epoch
-    return bad
 
 
 def test_a_changed_job_ends_an_epoch_that_is_committed_in_part(
@@ -420,17 +393,6 @@ def test_a_job_whose_topic_is_gone_resumes_with_a_revision_that_reads_another(
     assert [(r.start, r.end) for r in ranges_of(last(world)) if r.source == "rest"]
 
 
-@pytest.mark.parametrize("crash", range(14))
-def test_another_limit_survives_a_crash_between_any_two_writes(world: World, crash: int) -> None:
-    world.codes = {"archive-1": "code", "archive-2": "code"}
-    leader = Leader(world)
-    leader.look()
-    failed_in_flight(world, leader)
-    tokens = corrected(world, leader, crash)
-    assert {t.revision for t in tokens if t.epoch > 2} == {"r2"}
-    assert world.plans[JOB].revision == "r2"
-
-
 def test_a_correction_that_cannot_be_loaded_yet_can_be_stopped(
     world: World, leader: Leader
 ) -> None:
@@ -488,28 +450,3 @@ def test_a_revision_that_cannot_be_loaded_ends_nothing(world: World, leader: Lea
     assert error["text"].endswith("revision r2 cannot: missing")
     assert last(world) == bad
     assert world.plans[JOB].owner is None
-
-
-@pytest.mark.parametrize("crash", range(8))
-def test_ending_an_epoch_survives_a_crash_between_any_two_writes(world: World, crash: int) -> None:
-    leader = Leader(world)
-    leader.look()
-    bad = half_committed(world, leader)
-    tokens = corrected(world, leader, crash)
-    assert bad in tokens
-    assert {t.revision for t in tokens if t.epoch > bad.epoch} == {"r2"}
-    assert world.plans[JOB].revision == "r2"
-
-
-@pytest.mark.parametrize("crash", range(12))
-def test_a_rewind_survives_a_crash_between_any_two_writes(world: World, crash: int) -> None:
-    leader = Leader(world)
-    leader.look()
-    failed_in_flight(world, leader)
-    tokens = corrected(world, leader, crash)
-    covered = [(r.start, r.end) for t in tokens for r in ranges_of(t)
-               if r.partition == 0 and r.end > r.start]  # fmt: skip
-    assert [start for start, _ in covered] == [0, *(end for _, end in covered[:-1])]
-    assert (20, 30) not in [(r.start, r.end) for t in tokens if t.revision == "r1"
-                            for r in ranges_of(t)]  # fmt: skip
-    assert world.plans[JOB].revision == "r2"
