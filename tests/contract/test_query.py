@@ -12,7 +12,7 @@ import json, os, time
 from pathlib import Path
 import psutil
 from perseid.testing.wait import until
-from perseid.worker.spark import query
+from perseid.worker.spark import query, token_source
 from perseid.worker.spark.session import open_session
 
 spark = open_session("local[2]", 2, "query", Path("spark"))
@@ -24,7 +24,7 @@ def hang(blobs):
     time.sleep(600)  # hangs: the process ends by being killed, long before
     yield from blobs
 
-def batch():
+def batch(_rows):
     spark.range(0, 1, 1, 1).mapInArrow(hang, "id long").collect()
 
 def tasks_ns():
@@ -34,7 +34,7 @@ def tasks_ns():
     tasks = [number for number, name in names.items() if name.startswith("Executor task")]
     return {number: threads.getThreadCpuTime(number) for number in tasks}
 
-running = query.start_loop(spark, "query", here / "query", batch)
+running = query.start(spark, "query", here / "query", token_source.ticking(), batch)
 until((here / "pid").exists, 60, "the task to run")
 pid = int((here / "pid").read_text())
 before, began_s = tasks_ns(), time.monotonic()

@@ -39,7 +39,9 @@ def up(
     schema_registries: Annotated[
         str | None, _own("schema-registries", "NAME=URL,...: those that jobs may name")
     ] = None,
-    query: Annotated[str | None, _own("query", "how Spark takes tokens: tokens or loop")] = None,
+    read_ahead_s: Annotated[
+        str | None, _own("read-ahead-s", "how long a micro-batch goes on with tokens: 0 to 60")
+    ] = None,
     spark: Annotated[
         str | None, _own("spark", "Spark's settings: spark.ui.enabled=true ...")
     ] = None,
@@ -60,7 +62,7 @@ def up(
     cluster = Cluster(data, note=output.note)
     deployment = cluster.up(workers, coordinators, outside=Outside(
         kafka=kafka, zookeeper=zookeeper, redis=redis, master=master, store=store,
-        schema_registries=schema_registries, query=query, spark=spark,
+        schema_registries=schema_registries, read_ahead_s=read_ahead_s, spark=spark,
     ))  # fmt: skip
     shown = {
         "data": str(cluster.data),

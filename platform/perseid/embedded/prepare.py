@@ -25,7 +25,7 @@ from perseid.embedded.spark_home import lean_home
 from perseid.embedded.table import ProcessSpec
 from perseid.errors import PermanentError, RefusedError
 from perseid.records import Deployment, spark_settings
-from perseid.records.deployment import parse_registries
+from perseid.records.deployment import RETIRED, parse_registries
 
 Note = Callable[[str], None]
 FORMAT_TIMEOUT_S = 60
@@ -49,12 +49,13 @@ class Outside:
     master: str | None = None
     store: str | None = None
     schema_registries: str | None = None  # as main=http://registry:8081,other=https://two
-    query: str | None = None
+    read_ahead_s: str | None = None
     spark: str | None = None  # as spark.ui.enabled=true spark.executor.memory=4g
 
     @classmethod
     def kept(cls, path: Path) -> Outside:
-        return cls(**json.loads(path.read_text())) if path.is_file() else cls()
+        written = json.loads(path.read_text()) if path.is_file() else {}
+        return cls(**{name: value for name, value in written.items() if name not in RETIRED})
 
     def changed_by(self, asked: Outside) -> Outside:
         """Given values win; "embedded" returns to our own part."""
@@ -130,7 +131,10 @@ def _deployment(home: Home, outside: Outside, numbers: dict[str, int]) -> Deploy
     own = {part for part in ("kafka", "zookeeper", "redis") if getattr(outside, part) is not None}
     accesses = {n: a for n, a in kept.accesses().items() if n.partition("_")[0] in own}
     masters = {"standalone": f"spark://127.0.0.1:{numbers['spark-master']}"}
-    chosen = {"master": masters.get(outside.master or "", outside.master), "query": outside.query}
+    chosen = {
+        "master": masters.get(outside.master or "", outside.master),
+        "read_ahead_s": outside.read_ahead_s,
+    }
     settings = {
         **made.model_dump(),
         **{name: value for name, value in chosen.items() if value},  # else the default

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -15,7 +16,8 @@ from perseid.records import spark_settings
 from perseid.records.access import JOB, Access, Brokers
 
 REGISTRIES = "PERSEID_SCHEMA_REGISTRIES"
-QUERIES = ("loop", "tokens")  # see perseid.worker.spark.query; the default first
+READ_AHEAD_MAX_S = 60.0
+RETIRED = {"query"}  # settings that files of an earlier version have
 _NAME = re.compile(r"^[a-z][a-z0-9-]{0,62}\Z")
 
 
@@ -34,7 +36,7 @@ class Deployment(BaseModel):
     """One cluster. A user's own Kafka, ZooKeeper, Redis or Spark master is one setting each.
 
     The environment overrides the file: PERSEID_KAFKA, PERSEID_ZOOKEEPER, PERSEID_REDIS,
-    PERSEID_MASTER, PERSEID_QUERY, PERSEID_SPARK, PERSEID_STORE, PERSEID_STATE,
+    PERSEID_MASTER, PERSEID_READ_AHEAD_S, PERSEID_SPARK, PERSEID_STORE, PERSEID_STATE,
     PERSEID_SCHEMA_REGISTRIES, and those of `Access`.
     """
 
@@ -46,7 +48,8 @@ class Deployment(BaseModel):
     redis: str  # URL, without a password
     master: str = "local[2,4]"  # local[k] without retries becomes local[k,4]
     cores: int = 2  # that one worker takes of a Spark cluster
-    query: str = QUERIES[0]  # how a query takes tokens, one of QUERIES
+    # that a micro-batch goes on with tokens that arrive, see perseid.worker.spark.query
+    read_ahead_s: float = 5.0
     spark: dict[str, str] = {}  # Spark's own settings, see `spark_settings`
     store: str  # checkpoint store: directory or pyarrow.fs URI
     state: str  # root of the state logs, on tmpfs if there is one
@@ -73,12 +76,19 @@ class Deployment(BaseModel):
                 )
         return found
 
-    @field_validator("query")
+    @field_validator("read_ahead_s", mode="before")
     @classmethod
-    def _known(cls, found: str) -> str:
-        if found not in QUERIES:
-            raise UsageError(f"PERSEID_QUERY {found[:40]!r}: expected {' or '.join(QUERIES)}")
-        return found
+    def _seconds(cls, found: object) -> float:
+        try:
+            seconds = float(str(found))
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds <= READ_AHEAD_MAX_S:
+            raise UsageError(
+                f"PERSEID_READ_AHEAD_S {str(found)[:40]!r}: expected seconds, 0 to "
+                f"{READ_AHEAD_MAX_S:.0f}"
+            )
+        return seconds
 
     @field_validator("spark")
     @classmethod
@@ -113,10 +123,11 @@ class Deployment(BaseModel):
     @classmethod
     def load(cls, path: Path) -> Deployment:
         """The deployment in `path`, overridden by the environment's settings."""
-        found = cls.model_validate_json(path.read_text())
+        written = json.loads(path.read_text())
+        found = cls.model_validate({k: v for k, v in written.items() if k not in RETIRED})
         over = {
             key: os.environ[f"PERSEID_{key.upper()}"]
-            for key in ("kafka", "zookeeper", "redis", "master", "query", "store", "state")
+            for key in ("kafka", "zookeeper", "redis", "master", "read_ahead_s", "store", "state")
             if os.environ.get(f"PERSEID_{key.upper()}")
         }
         listed = os.environ.get(REGISTRIES)

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -245,28 +246,26 @@ class Fragment:
         Its epochs wait for the restore. `base_offset`: no epoch begins before it.
         """
         name, topic = self._thread.name, names.tokens(self.plan.job)
-        given = (self.spark, name, self.scratch / name)
+        brokers = runner.context.brokers
+        source = token_source.source_class(brokers, topic, base_offset, self._token)
         take = partial(self._take, runner, clients)
-        if self.deployment.query == "loop":
-            self._query = query.start_loop(*given, lambda: take(query.arriving(
-                clients.tokens, topic, lambda: self._offset, self._continues
-            )))  # fmt: skip
-        else:
-            brokers = runner.context.brokers
-            source = token_source.source_class(brokers, topic, base_offset, self._token)
-            self._query = query.start(*given, source, take)
+        self._query = query.start(self.spark, name, self.scratch / name, source, take)
         if self._stopping.is_set():  # `stop` has found no query to end
             self._stop_query()
         return self._query
 
-    def _take(self, runner: EpochRunner, clients: Clients, records: query.Records) -> None:
+    def _take(self, runner: EpochRunner, clients: Clients, rows: query.Records) -> None:
         """One micro-batch; runs in a thread of Spark's gateway."""
         logs.bind(job=self.plan.job, generation=self.plan.generation)
         self._restored.wait()
         if self._feed is None:
             return
+        ahead = query.read_ahead(
+            clients.tokens, names.tokens(self.plan.job), lambda: self._offset, self._continues,
+            self.deployment.read_ahead_s,
+        )  # fmt: skip
         try:
-            for offset, value in records:
+            for offset, value in chain(rows, ahead):
                 self._on_record(runner, self._feed, clients, offset, value)
         except BaseException as error:
             self._error = error
@@ -304,8 +303,8 @@ class Fragment:
     ) -> None:
         topic = names.tokens(self.plan.job)
         with self._busy:
-            if offset < feed.start_offset or not self._continues():
-                return
+            if offset < self._offset or not self._continues():
+                return  # run before: by a micro-batch that has read ahead, or by an earlier life
             if offset != self._offset:
                 raise RetryableError(
                     f"{topic} has no record at offset {self._offset}; the next is {offset}"

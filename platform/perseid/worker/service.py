@@ -86,7 +86,7 @@ class WorkerService:
             self.deployment.spark,
         )
         opened_s = self.clock.monotonic_s()
-        warm_up(spark, self.scratch, self.deployment.query)
+        warm_up(spark, self.scratch)
         log.info("warm in %.1f s", self.clock.monotonic_s() - opened_s)
         registry = Registry.connect(self.deployment, CONNECT_S)
         registry.on_session(self._session_changed)

@@ -1,4 +1,4 @@
-"""Which records of the token log a micro-batch of a fragment's query takes, in both ways."""
+"""Which records of the token log a micro-batch of a fragment's query takes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from perseid.worker import fragment as module
 from perseid.worker.checkpoint import part_orders
 from perseid.worker.fragment import Clients, Fragment
 from perseid.worker.spark import query
-from perseid.worker.spark.query import BATCH_S
 
 PLAN = Plan("shop", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
 
 
-class Taking:
-    """A fragment of which each record takes half of a micro-batch's time."""
+EPOCH_S = 2.5
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+
+class Taking:
+    """A fragment whose epochs take EPOCH_S, on a log that has every next record at once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, read_ahead_s: float = 0.0) -> None:
         self.now_s, self.taken = 0.0, list[int]()
         self.fails_at = -1
-        deployment = SimpleNamespace(query=way)
+        deployment = SimpleNamespace(read_ahead_s=read_ahead_s)
         self.fragment = Fragment(
             cast(Any, None), cast(Any, deployment), PLAN, "w1-a", Path(), Path()
         )
@@ -39,7 +41,6 @@ class Taking:
         monkeypatch.setattr(query, "time", clock)
         monkeypatch.setattr(module, "decode_token", lambda _topic, _offset, value: int(value))
         monkeypatch.setattr(query, "start", lambda *given: batches.append(given[-1]))
-        monkeypatch.setattr(query, "start_loop", lambda *given: batches.append(given[-1]))
         monkeypatch.setattr(self.fragment, "_run_epoch", self.run_epoch)
         self.feed = SimpleNamespace(start_offset=7, feed=lambda _, record, __: record)
         self.start()
@@ -62,7 +63,7 @@ class Taking:
         if given[-2] == self.fails_at:
             raise RetryableError("the broker is away")
         self.taken.append(given[-2])
-        self.now_s += BATCH_S / 2
+        self.now_s += EPOCH_S
 
 
 def rows(*offsets: int) -> list[tuple[int, bytes]]:
@@ -70,22 +71,29 @@ def rows(*offsets: int) -> list[tuple[int, bytes]]:
     return [(n, b"%d" % n) for n in offsets]
 
 
-def test_a_loop_takes_record_after_record_until_its_time_is_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    taking = Taking(monkeypatch, "loop")
-    taking.batch()
-    assert taking.taken == [7, 8]
-    taking.now_s += 3600.0
-    taking.batch()
+def test_a_micro_batch_takes_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    taking = Taking(monkeypatch)
+    taking.batch(rows(7, 8, 9))
+    taking.batch(rows())
+    taking.batch(rows(10))
     assert taking.taken == [7, 8, 9, 10]
 
 
-@pytest.mark.parametrize("way", ["loop", "tokens"])
-def test_an_epoch_waits_for_the_restore(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    taking = Taking(monkeypatch, way)
+def test_it_reads_ahead_for_its_time_and_the_next_one_does_not_run_those_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taking = Taking(monkeypatch, read_ahead_s=2 * EPOCH_S)
+    taking.batch(rows(7))
+    assert taking.taken == [7, 8, 9]
+    taking.now_s += 3600.0
+    taking.batch(rows(8, 9, 10))
+    assert taking.taken == [7, 8, 9, 10, 11, 12]
+
+
+def test_an_epoch_waits_for_the_restore(monkeypatch: pytest.MonkeyPatch) -> None:
+    taking = Taking(monkeypatch)
     taking.fragment._restored.clear()
-    given = () if way == "loop" else (rows(5, 6, 7, 8),)  # the query begins at an older checkpoint
+    given = (rows(5, 6, 7, 8),)  # the query begins at an older checkpoint
     batch = threading.Thread(target=taking.batch, args=given, daemon=True)
     batch.start()
     batch.join(0.1)
@@ -96,58 +104,45 @@ def test_an_epoch_waits_for_the_restore(monkeypatch: pytest.MonkeyPatch, way: st
     assert taking.taken == [7, 8]
 
 
-@pytest.mark.parametrize("way", ["loop", "tokens"])
-def test_after_a_failed_restore_none_runs(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    taking = Taking(monkeypatch, way)
+def test_after_a_failed_restore_none_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    taking = Taking(monkeypatch)
     taking.restored(None)
     taking.fragment._stop_query()
-    taking.batch(*([] if way == "loop" else [rows(7, 8)]))
+    taking.batch(rows(7, 8))
     assert taking.taken == []
 
 
-def test_of_tokens_it_takes_the_rows_of_the_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    taking = Taking(monkeypatch, "tokens")
-    taking.batch(rows(7, 8, 9))
-    taking.batch(rows())
-    taking.batch(rows(10))
-    assert taking.taken == [7, 8, 9, 10]
-
-
-@pytest.mark.parametrize("offset", [7, 9])
-def test_a_record_that_is_not_the_next_ends_the_fragment(
-    monkeypatch: pytest.MonkeyPatch, offset: int
-) -> None:
-    taking = Taking(monkeypatch, "tokens")
-    with pytest.raises(RetryableError, match=f"no record at offset 8; the next is {offset}"):
-        taking.batch(rows(7, offset))
+def test_a_record_that_is_not_the_next_ends_the_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
+    taking = Taking(monkeypatch)
+    with pytest.raises(RetryableError, match="no record at offset 8; the next is 9"):
+        taking.batch(rows(7, 9))
     assert taking.taken == [7]
 
 
-@pytest.mark.parametrize("way", ["loop", "tokens"])
-def test_it_ends_with_what_a_record_raised(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    taking = Taking(monkeypatch, way)
+@pytest.mark.parametrize("given", [rows(7, 8, 9), rows(7)])
+def test_it_ends_with_what_a_record_raised(
+    monkeypatch: pytest.MonkeyPatch, given: list[tuple[int, bytes]]
+) -> None:
+    taking = Taking(monkeypatch, read_ahead_s=2 * EPOCH_S)
     taking.fails_at = 8
-    given = [] if way == "loop" else [rows(7, 8, 9)]
     with pytest.raises(RetryableError, match="the broker is away") as raised:
-        taking.batch(*given)
+        taking.batch(given)
     assert taking.fragment._error is raised.value
     assert taking.taken == [7]
 
 
-@pytest.mark.parametrize("way", ["loop", "tokens"])
-def test_after_a_stop_it_takes_none(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    taking = Taking(monkeypatch, way)
+def test_after_a_stop_it_takes_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    taking = Taking(monkeypatch, read_ahead_s=2 * EPOCH_S)
     taking.fragment._stopping.set()
-    taking.batch(*([] if way == "loop" else [rows(7, 8)]))
+    taking.batch(rows(7, 8))
     assert taking.taken == []
 
 
-@pytest.mark.parametrize("way", ["start_loop", "start"])
 def test_a_query_that_a_stop_finds_starting_ends_as_soon_as_it_has_started(
-    monkeypatch: pytest.MonkeyPatch, way: str
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It ran one empty micro-batch after another until the state was restored."""
-    taking, stops = Taking(monkeypatch, "loop" if way == "start_loop" else "tokens"), list[str]()
+    taking, stops = Taking(monkeypatch), list[str]()
     running = SimpleNamespace(stop=lambda: stops.append("query"))
     fragment = taking.fragment
 
@@ -156,18 +151,18 @@ def test_a_query_that_a_stop_finds_starting_ends_as_soon_as_it_has_started(
         assert stops == []  # there is nothing yet to end
         return running
 
-    monkeypatch.setattr(query, way, starting)
+    monkeypatch.setattr(query, "start", starting)
     fragment._query = None
     monkeypatch.setattr(fragment, "_thread", SimpleNamespace(name="f", join=lambda _: None))
     taking.start()
     assert stops == ["query"]
 
 
-@pytest.mark.parametrize("way", ["loop", "tokens"])
+@pytest.mark.parametrize("given", [rows(7, 8), rows(7)])
 def test_a_fragment_that_is_to_finish_takes_no_further_token(
-    monkeypatch: pytest.MonkeyPatch, way: str
+    monkeypatch: pytest.MonkeyPatch, given: list[tuple[int, bytes]]
 ) -> None:
-    taking, run = Taking(monkeypatch, way), threading.Event()
+    taking, run = Taking(monkeypatch, read_ahead_s=2 * EPOCH_S), threading.Event()
     fragment = taking.fragment
     assert fragment.finished(0.0)  # nothing runs yet
 
@@ -176,8 +171,7 @@ def test_a_fragment_that_is_to_finish_takes_no_further_token(
         run.wait()
 
     monkeypatch.setattr(fragment, "_run_epoch", run_epoch)
-    given = () if way == "loop" else (rows(7, 8),)
-    batch = threading.Thread(target=taking.batch, args=given, daemon=True)
+    batch = threading.Thread(target=taking.batch, args=(given,), daemon=True)
     batch.start()
     until(lambda: taking.taken == [7], 30.0, "the first epoch to run")
     fragment.finish()
@@ -194,7 +188,7 @@ def test_a_fragment_that_is_to_finish_takes_no_further_token(
 def test_it_looks_around_only_while_no_epoch_runs_and_none_ran_lately(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    taking = Taking(monkeypatch, "tokens")
+    taking = Taking(monkeypatch)
     fragment, looks = taking.fragment, list[float]()
     monkeypatch.setattr(fragment, "_take_over_orders", lambda _: looks.append(taking.now_s))
     progress = SimpleNamespace(look=lambda _: False)

@@ -1,12 +1,12 @@
-"""The Structured Streaming query of a fragment, in one of two ways (PERSEID_QUERY).
+"""The Structured Streaming query of a fragment.
 
-    tokens  The source is the token log (`token_source`). Each micro-batch has the records that
-            follow the last one, and `foreachBatch` runs their epochs: offsets, rows and durations
-            in Spark's progress, its UI and its listeners are those of the job.
-    loop    Micro-batches of a few seconds, in which the driver reads the token log itself. Epochs
-            are closer together; Spark's progress counts nothing.
+Its source is the token log (`token_source`): Spark's offsets are those of the log, and the rows of
+a micro-batch are its records, whose epochs `foreachBatch` runs.
 
-What each costs: decisions/0010.
+A micro-batch costs more than a small epoch. So one that has run its rows reads ahead for a while:
+records that arrive are run at once, and are rows of the next micro-batch, which does not run them
+again. Spark's offsets and rows then follow the job by at most two such times. What it costs and
+why: decisions/0010.
 """
 
 from __future__ import annotations
@@ -26,17 +26,7 @@ if TYPE_CHECKING:
     from perseid.topics.log import LogReader
 
 POOL = "tokens"  # of the processes of the source
-BATCH_S = 5.0  # duration of a micro-batch of `loop`: each further one has a cost
 WAIT_S = 0.2  # maximum time that a stop waits for a read of the token log
-# Of `loop`: Spark writes its progress to two files per batch, with a forked `chmod` for each. They
-# are useless after the query, so they are written with the first batch and then after this time.
-PROGRESS_MS = 7 * 24 * 3_600_000
-LOOP_OPTIONS = {
-    "asyncProgressTrackingEnabled": "true",
-    "asyncProgressTrackingCheckpointIntervalMs": str(PROGRESS_MS),
-    # Spark allows it for its own sinks only
-    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
-}
 INTERRUPT_PROPERTY = "spark.job.interruptOnCancel"
 
 Records = Iterable[tuple[int, bytes]]  # of the token log: offset and value
@@ -49,7 +39,7 @@ def start(
     source: type[DataSource],
     take: Callable[[Records], None],
 ) -> StreamingQuery:
-    """`tokens`: calls `take` with the rows of each micro-batch until it raises or is stopped.
+    """Calls `take` with the rows of each micro-batch until it raises or the query is stopped.
 
     `folder` must be new; it gets Spark's offset and commit logs, which are useless after the query.
     """
@@ -65,28 +55,18 @@ def start(
     return writer.option("checkpointLocation", str(folder)).start()
 
 
-def start_loop(
-    spark: SparkSession, name: str, folder: Path, on_batch: Callable[[], None]
-) -> StreamingQuery:
-    """`loop`: calls `on_batch` repeatedly until it raises or is stopped; `folder` as above."""
-    frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-
-    def call(_frame: DataFrame, _number: int) -> None:
-        _keep_tasks(spark)
-        on_batch()
-
-    writer = frame.writeStream.queryName(name).options(**LOOP_OPTIONS).foreachBatch(call)
-    return writer.option("checkpointLocation", str(folder)).start()
-
-
-def arriving(
-    log: LogReader, topic: str, next_offset: Callable[[], int], wanted: Callable[[], bool]
+def read_ahead(
+    log: LogReader,
+    topic: str,
+    next_offset: Callable[[], int],
+    wanted: Callable[[], bool],
+    seconds: float,
 ) -> Iterator[tuple[int, bytes]]:
-    """The records of one micro-batch of `loop`, each once the last one is handled.
+    """The records that arrive within `seconds`, each once the last one is handled.
 
     `next_offset`: where to read. `wanted`: whether a further record is.
     """
-    until_s = time.monotonic() + BATCH_S
+    until_s = time.monotonic() + seconds
     while wanted() and time.monotonic() < until_s:
         found = log.read_from(topic, 0, next_offset(), max_records=1, timeout_s=WAIT_S)
         yield from ((entry.offset, entry.value) for entry in found)

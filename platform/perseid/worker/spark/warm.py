@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,6 @@ from perseid.worker.spark.session import local_cores
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 POOLS = ("source", "encode", STATE_POOL)
 ROUNDS = 2
@@ -33,14 +32,11 @@ _LOOK_S = 0.5
 log = logging.getLogger("perseid.worker")
 
 
-def warm_up(spark: SparkSession, scratch: Path, way: str = "loop") -> None:
-    """Runs the shape of an epoch (two stages, the pools of Python workers) in a short query.
-
-    `way`: that of the deployment's queries. A source in Python has processes of its own.
-    """
+def warm_up(spark: SparkSession, scratch: Path) -> None:
+    """Runs the shape of an epoch (two stages, the pools of Python workers) in a short query."""
     ran = threading.Event()
 
-    def batch() -> None:
+    def batch(_rows: query.Records) -> None:
         if not ran.is_set():
             _start_pools(spark)
             for _ in range(ROUNDS):
@@ -48,21 +44,14 @@ def warm_up(spark: SparkSession, scratch: Path, way: str = "loop") -> None:
         ran.set()
 
     deadline_s = time.monotonic() + QUERY_S
-    warming = _start(spark, scratch / "warm-up", way, batch)
+    folder = scratch / "warm-up"
+    warming = query.start(spark, "warm-up", folder, token_source.ticking(), batch)
     while not ran.wait(_LOOK_S) and warming.isActive and time.monotonic() < deadline_s:
         pass
     if not ran.is_set():
         log.warning("the warm-up did not end well, so the first epochs are slow: %s",
                     warming.exception() or f"not done after {QUERY_S} s")  # fmt: skip
     warming.stop()
-
-
-def _start(
-    spark: SparkSession, folder: Path, way: str, batch: Callable[[], None]
-) -> StreamingQuery:
-    if way == "loop":
-        return query.start_loop(spark, "warm-up", folder, batch)
-    return query.start(spark, "warm-up", folder, token_source.ticking(), lambda _: batch())
 
 
 def _start_pools(spark: SparkSession) -> None:
