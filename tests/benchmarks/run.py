@@ -5,10 +5,11 @@ It is a script of its own, outside `benches`, since an installed package measure
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -101,6 +102,7 @@ def bench(
                   parse_numbers("--jobs", jobs), minutes, master, state_dir)  # fmt: skip
     if plot is not None:
         canvas.check_installed()
+    signal.signal(signal.SIGTERM, _interrupt)  # or its cluster would stay
     result = BENCHES[name].run(asked, data)
     path = results.append(result)
     if plot is not None:
@@ -110,6 +112,10 @@ def bench(
     else:
         results.show(result, COLUMNS)
     output.note(f"appended to {path}")
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _peers(name: str, given: Mapping[str, object]) -> tuple[str, ...]:

@@ -192,16 +192,17 @@ def _with_peers(module: str, *arguments: str, failed: str) -> list[Result]:
     return rows
 
 
+_SPARKS = ("spark", "spark-rocksdb")
 _PYTHON_PEERS = ("bytewax", "quix", "loop")
 _SCALE = ("--keys", "--partitions", "--jobs", "--minutes", "--records", "--seconds", "--master",
           "--state-dir")  # fmt: skip
 BENCHES = {
-    "wordcount": Bench(_on_cluster(_wordcount), ("--lines",), ("spark",)),
+    "wordcount": Bench(_on_cluster(_wordcount), ("--lines",), _SPARKS),
     "running-sum": Bench(
         _on_cluster(_updates("running-sum", "balances")), ("--records",), _PYTHON_PEERS
     ),
     "map": Bench(_on_cluster(_updates("map", "enrich")), ("--records",), _PYTHON_PEERS),
-    "latency": Bench(_on_cluster(_latency), ("--seconds",), ("spark", "quix")),
+    "latency": Bench(_on_cluster(_latency), ("--seconds",), (*_SPARKS, "quix")),
     "recovery": Bench(_on_cluster(_recovery), ("--state",), ("spark",)),
     "nexmark": Bench(_nexmark, ("--records",)),
     "checkpoint": Bench(_on_cluster(_checkpoint), ("--sizes", "--records", "--seconds")),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TypeVar
 
+from benches import environment
 from perseid.errors import PermanentError
 
 TRIES_MAX = 3  # a machine with more stalls is unsuitable for benchmarks
@@ -39,13 +41,20 @@ class HostStallDetector:
     def __enter__(self) -> HostStallDetector:
         for core in sorted(os.sched_getaffinity(0)):
             command = [sys.executable, "-m", __name__, str(core)]
-            self._processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+            self._processes.append(
+                subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes:
             process.terminate()
             printed = process.communicate(timeout=30)[0]
+            if process.returncode != -signal.SIGTERM:
+                raise PermanentError(
+                    f"a process that detects host stalls ended by itself, with exit code "
+                    f"{process.returncode} (see above): the run is not valid"
+                )
             self.gaps_s += [float(json.loads(line)["gap_s"]) for line in printed.splitlines()]
 
     @property

@@ -49,18 +49,22 @@ class Install:
 
 
 def install(name: str, note: Callable[[str], None]) -> Install:
-    """The peer `name`, fetched first when it is not in the cache."""
-    locked = PROGRAMS / f"{name}.txt"
-    folder = cache_root() / "peers" / f"{name}-{short_digest(locked.read_bytes())}"
-    found = Install(name, folder, version_of(name, locked.read_text()))
+    """The peer `name`, fetched first when it is not in the cache.
+
+    "spark-rocksdb" is the distribution "spark" with other settings.
+    """
+    program = name.partition("-")[0]
+    locked = PROGRAMS / f"{program}.txt"
+    folder = cache_root() / "peers" / f"{program}-{short_digest(locked.read_bytes())}"
+    found = Install(name, folder, version_of(program, locked.read_text()))
     done = folder / "complete"
     if done.is_file():
         return found
-    note(f"fetching {DISTRIBUTIONS[name]} {found.version} into {folder} (once)")
+    note(f"fetching {DISTRIBUTIONS[program]} {found.version} into {folder} (once)")
     shutil.rmtree(folder, ignore_errors=True)
     venv.create(folder, with_pip=True)
     _run([str(found.python), "-m", "pip", "install", "--quiet", "-r", str(locked)])
-    if name == "spark":
+    if program == "spark":
         _run([str(found.python), str(PROGRAMS / "spark_jars.py"), str(found.ivy)])
     done.touch()
     return found

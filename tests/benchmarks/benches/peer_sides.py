@@ -57,7 +57,10 @@ class PeerSide:
 
 
 class Spark(PeerSide):
-    """Plain PySpark Structured Streaming. `memory` is the driver's."""
+    """Plain PySpark Structured Streaming, its state in Spark's HDFS-backed store or in RocksDB.
+
+    `memory` is the driver's.
+    """
 
     guarantee = "at least once"
 
@@ -69,6 +72,7 @@ class Spark(PeerSide):
         more = (
             f"--ivy={self._installed.ivy}", f"--checkpoint={self._peer.state}",
             f"--max-offsets={TRIGGER_LINES}", f"--memory={self._memory}",
+            f"--state={self.system.partition('-')[2] or 'hdfs'}",
         )  # fmt: skip
         return [self._command("spark.py", names, *more)]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+
 import pytest
 
 from benches import host_stall
@@ -42,11 +45,20 @@ class Runs:
 def test_the_watchers_end_with_the_run() -> None:
     with HostStallDetector() as detector:
         assert len(detector._processes) > 0
-    assert all(process.returncode is not None for process in detector._processes)
+    assert {process.returncode for process in detector._processes} == {-signal.SIGTERM}
     detector.gaps_s = [0.6, 1.9]
     assert not detector.stalled
     detector.gaps_s.append(2.0)
     assert detector.stalled
+
+
+def test_a_watcher_that_ends_by_itself_is_an_error() -> None:
+    with pytest.raises(PermanentError, match="ended by itself, with exit code 3"):
+        with HostStallDetector() as detector:
+            detector._processes.append(
+                subprocess.Popen(["sh", "-c", "exit 3"], stdout=subprocess.PIPE, text=True)
+            )
+            detector._processes[-1].wait(30)
 
 
 def test_a_quiet_run_counts(text: list[str]) -> None:

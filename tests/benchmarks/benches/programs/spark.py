@@ -1,8 +1,8 @@
 """Word counts and balances in plain PySpark Structured Streaming.
 
-Kafka through Spark's JVM connector, state in the default HDFS-backed store, update mode: one JSON
-record per changed key per trigger, at least once. Settings are the lean ones that perseid itself
-uses.
+Kafka through Spark's JVM connector, update mode: one JSON record per changed key per trigger, at
+least once. Settings are the lean ones that perseid itself uses. Spark refuses asynchronous progress
+tracking for queries with state.
 """
 
 from __future__ import annotations
@@ -17,11 +17,21 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.checkpointFileManagerClass":
-        "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+}  # fmt: skip
+
+STATES = {
+    "hdfs": {},
+    "rocksdb": {
+        "spark.sql.streaming.stateStore.providerClass":
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    },
 }  # fmt: skip
 
 
@@ -36,6 +46,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--memory", default="1g")
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--max-offsets", type=int, required=True, help="lines a trigger at most")
+    parser.add_argument("--state", choices=[*STATES], default="hdfs")
     parser.add_argument("--job", choices=["wordcount", "balances"], default="wordcount")
     return parser.parse_args()
 
@@ -44,7 +55,7 @@ def _session(options: argparse.Namespace) -> Any:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(options.master).appName("peer")
-    for key, value in SETTINGS.items():
+    for key, value in {**SETTINGS, **STATES[options.state]}.items():
         builder = builder.config(key, value)
     # By their names: resolving them again would only lengthen a restart.
     jars = sorted(Path(options.ivy, "jars").glob("*.jar"))

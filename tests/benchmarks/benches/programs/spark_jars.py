@@ -7,7 +7,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 
 
 def main() -> None:
