@@ -5,8 +5,9 @@ every affected job is advanced (`_advance`), which looks only at the state. So t
 events does not matter, and a new leader that has loaded the same facts decides the same. Contract
 of the caller:
 
-1. Perform the actions of one call in order, then feed in their outcomes before anything else.
-2. When an action of a job fails, drop the rest of that job's actions and feed in ActionFailed.
+1. Perform the actions of a job in the order of the calls and within each, and feed in outcomes.
+2. When an action of a job fails, drop what was decided about that job since, and feed in
+   ActionFailed. So no decision rests on an action that failed.
 3. When the fence is lost, or the outcome of an append is unknown, end the process.
 """
 

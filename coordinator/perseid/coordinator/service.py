@@ -1,4 +1,4 @@
-"""The leader's shell: threads put events into one queue; one thread decides and acts.
+"""The leader's shell: threads put events into one queue; one thread decides, an outbox acts.
 
 Without a valid lease nothing is decided or done, and events wait in the queue. The state is one
 frozen value that other threads may read at any time.
@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 
@@ -22,10 +23,12 @@ from perseid.coordinator.loading import Clients, Known, Loader
 from perseid.coordinator.looking import Looking, Sources
 from perseid.coordinator.mirror import OffsetsMirror
 from perseid.coordinator.model import ClusterState, Now
+from perseid.coordinator.outbox import Outbox
 from perseid.coordinator.performing import Performer, StepDown
 from perseid.coordinator.store_sweep import StoreSweeper
 from perseid.coordinator.token_time import Time
 from perseid.coordinator.watching import Watcher
+from perseid.errors.texts import named
 from perseid.records import LeaderInfo
 from perseid.registry import FencedRegistry, SessionState
 from perseid.topics.groups import GroupWriter
@@ -35,6 +38,7 @@ _log = logging.getLogger(__name__)
 
 TICK_S = 0.1  # the interval of ticks: idle tokens, retries, overdue checkpoints
 LEASE_LOOK_S = 0.1  # how often a leader without a lease checks whether it must step down
+ACTING_THREADS = 16  # jobs whose appends or writes may take long before another job waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,13 @@ class Service:
             fenced, clients.writer, clients.store, self._loader, self._queue.put,
             self._queue.put,
         )  # fmt: skip
+        self._acting = ThreadPoolExecutor(ACTING_THREADS, thread_name_prefix="acting")
+        self._outbox = Outbox(
+            self._performer.perform,
+            self._queue.put,
+            self._act,
+            lambda: self._lease.wait(self._clock, LEASE_LOOK_S),
+        )
         self._looking = Looking(
             Sources(
                 clients.registry, clients.topics, ports.new_clients().topics, ports.new_reader
@@ -96,6 +107,8 @@ class Service:
                 self._step()
         finally:
             self._keeper.stop()
+            self._outbox.close()
+            self._acting.shutdown(wait=False, cancel_futures=True)
             self._performer.close()
             self._looking.stop()
             for watcher in (self._mirror, self._sweeper):
@@ -135,21 +148,12 @@ class Service:
     def _feed(self, event: ev.Event) -> None:
         self._await_lease()
         before = self.state.jobs
+        self._outbox.heard(event)
         self.state, actions = decide(self.state, event, self._now())
         for level, text, about in change_log.log_lines(before, self.state.jobs):
             _log.log(level, "%s", text, extra=about)
         self._looking.follow(event, before)
-        outcomes: list[ev.Event] = []
-        failed: set[str] = set()
-        for action in actions:
-            if action.job not in failed:
-                outcome = self._performer.perform(action)
-                if isinstance(outcome, ev.ActionFailed):
-                    failed.add(outcome.job)
-                if outcome is not None:
-                    outcomes.append(outcome)
-        for outcome in outcomes:
-            self._feed(outcome)
+        self._outbox.put(actions)
 
     def _await_lease(self) -> None:
         """Waits until the lease holds. Meanwhile only a reason to step down is looked for."""
@@ -164,6 +168,18 @@ class Service:
                 self._held_back.append(event)
 
     # -- from other threads ----------------------------------------------------------------------
+
+    def _act(self, run: Callable[[], None]) -> None:
+        """Runs a job's actions in a thread. What it raises is a defect, which ends the term."""
+
+        def guarded() -> None:
+            try:
+                run()
+            except Exception as error:
+                _log.exception("a defect in performing actions")
+                self._lost(f"a defect in performing actions: {named(error)}")
+
+        self._acting.submit(guarded)
 
     def _leads(self) -> bool:
         return self._lease.holds(self._clock.monotonic_s())

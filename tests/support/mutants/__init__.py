@@ -50,6 +50,7 @@ _DRAWN = (
     tokens.batch_numbers_continue,
     tokens.wall_clocks_are_believed, tokens.time_waits_for_the_clock,
     tokens.new_leaders_believe_their_own_clock, tokens.new_leaders_believe_the_brokers_clock,
+    tokens.actions_of_a_job_overtake_each_other, tokens.what_follows_a_failed_action_is_done,
     checkpoints.checkpoint_before_all_parts, checkpoints.net_deltas_lack_an_epoch,
     checkpoints.links_are_collected, checkpoints.checkpoints_without_output,
     checkpoints.logs_are_trimmed_after_the_newest, checkpoints.last_ledger_records_are_trimmed,

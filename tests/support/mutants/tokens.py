@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
 
 from perseid.coordinator import issue, sources, token_time, watermark
+from perseid.coordinator.actions import Action
 from perseid.coordinator.loading import Loader
 from perseid.coordinator.model import Issued, JobState, Now
+from perseid.coordinator.outbox import Outbox
 from perseid.coordinator.token_time import Time
 from perseid.coordinator.watching import ProgressWatcher
 from perseid.errors import LogTruncated, RetryableError
@@ -105,6 +107,25 @@ def append_of_unknown_outcome_is_repeated() -> AbstractContextManager[Any]:
         return append(self, topic, partition, value)
 
     return patch.object(SimulatedLogWriter, "append", mutant)
+
+
+def actions_of_a_job_overtake_each_other() -> AbstractContextManager[Any]:
+    """A leader performs each action at once, also while an append of the same job is under way."""
+
+    def mutant(self: Outbox, actions: Iterable[Action]) -> None:
+        for action in actions:
+            self._spawn(partial(overtaking, self, action))
+
+    def overtaking(box: Outbox, action: Action) -> None:
+        if box._may_act() and (outcome := box._perform(action)) is not None:
+            box._emit(outcome)
+
+    return patch.object(Outbox, "put", mutant)
+
+
+def what_follows_a_failed_action_is_done() -> AbstractContextManager[Any]:
+    """A leader goes on with the actions of a job after one that failed."""
+    return patch.object(Outbox, "_drop", lambda self, job, waiting: None)
 
 
 def watermark_falls() -> AbstractContextManager[Any]:

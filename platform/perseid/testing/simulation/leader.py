@@ -16,6 +16,7 @@ from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.loading import Clients, Known, Loader
 from perseid.coordinator.looking import Looking, Sources
 from perseid.coordinator.model import ClusterState, Now, Program
+from perseid.coordinator.outbox import Outbox
 from perseid.coordinator.performing import Performer, StepDown
 from perseid.coordinator.watching import Watcher
 from perseid.errors import ProcessDied, RetryableError, UnexpectedError
@@ -24,7 +25,7 @@ from perseid.records import LeaderInfo, Plan
 from perseid.registry import FencedRegistry, Registry, SessionState
 from perseid.registry.fenced import Fence, lead
 from perseid.testing.simulation import job
-from perseid.testing.simulation.engine import Defect, Group, Reported
+from perseid.testing.simulation.engine import Defect, Group, Reported, Signal
 from perseid.testing.simulation.network import SESSION_S, SimulatedCoordination
 from perseid.testing.simulation.ports import (
     SimulatedLogReader,
@@ -101,6 +102,7 @@ class Life:
         self.session.on_session(self._session_changed)
         self._lease = Lease(SESSION_S)
         self._queue: deque[ev.Event | StepDown] = deque()
+        self._came = Signal(world.simulation)
         self._known = Known()
         self._due: dict[Watcher, float] = {}  # when each polls again
         self._spawn("main", self._live)
@@ -151,9 +153,12 @@ class Life:
         self._spawn("lease", lambda: self._keep(keeper))
         self.performer = SimulatedPerformer(
             fenced, SimulatedLogWriter(self.world.broker),
-            self.world.store, self._loader, self._queue.append, self._queue.append,
+            self.world.store, self._loader, self._emit, self._emit,
         )  # fmt: skip
         self.performer.spawn = self._spawn
+        self._outbox = Outbox(
+            self._perform, self._emit, lambda run: self._spawn("acting", run), self._may_act
+        )
         topics = self.world.topics
         self._looking = Looking(
             Sources(registry, topics, topics, lambda: LookingReader(self.world.broker)),
@@ -163,7 +168,7 @@ class Life:
         while True:
             self._look()
             self._drain()
-            self.world.simulation.sleep(LOOK_S)
+            self._wait(LOOK_S)
 
     def _loader(self) -> Loader:
         reader = SimulatedLogReader(self.world.broker)
@@ -200,6 +205,19 @@ class Life:
                 raise Defect(event.text)
             self._feed(event)
 
+    def _emit(self, event: ev.Event | StepDown) -> None:
+        self._queue.append(event)
+        self._came.set()
+
+    def _wait(self, seconds: float) -> None:
+        """Decides on the outcomes that come within `seconds`."""
+        until_s = self.clock.monotonic_s() + seconds
+        while self.clock.monotonic_s() < until_s:
+            self._came = Signal(self.world.simulation)
+            self.world.simulation.after(until_s - self.clock.monotonic_s(), self._came.set)
+            self._came.wait()
+            self._drain()
+
     def _keep(self, keeper: LeaseKeeper) -> None:
         while True:
             self.world.simulation.sleep(SESSION_S / PROOFS_PER_SESSION)
@@ -210,6 +228,12 @@ class Life:
             self.world.gates.hit("no lease")
             self._end_if_asked()
             self.world.simulation.sleep(LOOK_S)
+
+    def _may_act(self) -> bool:
+        """As `Lease.wait`, in virtual time."""
+        if not self._lease.holds(self.clock.monotonic_s()):
+            self.world.simulation.sleep(LOOK_S)
+        return self._lease.holds(self.clock.monotonic_s())
 
     def _end_if_asked(self) -> None:
         for event in self._queue:
@@ -222,6 +246,7 @@ class Life:
         now = self._now()
         jobs = self.state.jobs
         before = jobs.get(job.JOB)
+        self._outbox.heard(event)
         self.state, actions = decide(self.state, event, now)
         for token in (a.token for a in actions if isinstance(a, act.AppendToken)):
             self.world.checker.tokens.issues(token)
@@ -238,18 +263,12 @@ class Life:
                 raise Reported(str(after.error))
             else:
                 raise Defect(f"the job failed: {after.error}")
-        outcomes: list[ev.Event] = []
-        failed = False
-        for action in actions:
-            if failed:
-                break
-            outcome = self.performer.perform(action)
-            self._report(action, outcome)
-            failed = isinstance(outcome, ev.ActionFailed)
-            if outcome is not None:
-                outcomes.append(outcome)
-        for outcome in outcomes:
-            self._feed(outcome)
+        self._outbox.put(actions)
+
+    def _perform(self, action: act.Action) -> ev.Event | None:
+        outcome = self.performer.perform(action)
+        self._report(action, outcome)
+        return outcome
 
     def _now(self) -> Now:
         return Now(self.clock.monotonic_s(), self.clock.wall_ms())
