@@ -33,15 +33,16 @@ from perseid.records import Plan, crashpoints
 from perseid.topics import names
 from perseid.topics.codec import decode_token
 from perseid.topics.ranges import ColumnReader
-from perseid.topics.records import FragmentState, Token
-from perseid.worker.checkpoint import part_orders, parts
+from perseid.topics.records import FragmentState
+from perseid.worker.checkpoint import part_orders
 from perseid.worker.dataflow import graph
 from perseid.worker.dataflow.acknowledged import report_until_acknowledged
-from perseid.worker.dataflow.context import EpochOrder, FragmentContext
+from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.dataflow.failures import classify
 from perseid.worker.dataflow.feed import EpochFeed, TokenHistory, base_of, history
-from perseid.worker.epoch import flow, last_word, memory, reports
+from perseid.worker.epoch import flow, last_word, memory
 from perseid.worker.epoch.last_word import Appender, LastWord
+from perseid.worker.epoch.token_loop import READ_TIMEOUT_S, TokenLoop
 from perseid.worker.machine import MachineWatch
 from perseid.worker.spark import frames, query, slots, token_source
 from perseid.worker.spark.epochs import EpochRunner
@@ -58,10 +59,10 @@ if TYPE_CHECKING:
     from perseid.records.access import Bootstrap
     from perseid.topics.admin import TopicReader
     from perseid.topics.log import LogReader, ProgressLog
-    from perseid.worker.dataflow.task_report import Reads
+    from perseid.worker.dataflow.context import EpochOrder
+    from perseid.worker.dataflow.task_report import TaskReport
 
 log = logging.getLogger("perseid.worker")
-READ_TIMEOUT_S = 30.0  # of the token log: longer than a broker needs to restart
 EXIT_UNREPORTED = 6  # exit code of a worker that could not report how its fragment ended
 end_worker = os._exit
 
@@ -116,14 +117,13 @@ class Fragment:
         self._finishing = threading.Event()  # no further epoch starts
         self._busy = threading.Lock()  # held while an epoch or a look runs
         self._restored = threading.Event()  # from now on epochs may run
-        self._feed: EpochFeed | None = None  # what they are; None if the restore failed
-        self._offset = 0  # of the next record in the token log
-        self._taken_s = 0.0  # monotonic time at which the one before was handled
+        self._loop: TokenLoop | None = None  # runs them; None if the restore failed
+        self._taken_s = 0.0  # monotonic time at which the last record was handled
+        self._state_bytes: Mapping[int, int] = {}  # of the last epoch, by operator partition
         self._query: StreamingQuery | None = None
         self._error: BaseException | None = None
         self._token = secrets.token_hex(16)  # marks errors of its tasks (`errors.carried`)
-        self._epoch = plan.base_epoch
-        self._ordered_epoch = 0  # epoch of the last checkpoint whose parts this life has ordered
+        self._restored_epoch = plan.base_epoch
         self._replay_to = plan.base_epoch  # epochs up to this one were issued before this life
         name = f"fragment-{plan.job}-{plan.generation}"
         self._thread = threading.Thread(target=self._live, name=name, daemon=True)
@@ -138,7 +138,7 @@ class Fragment:
     @property
     def epoch(self) -> int:
         """The last completed epoch."""
-        return self._epoch
+        return self._restored_epoch if self._loop is None else self._loop.epoch
 
     def finish(self) -> None:
         """From now on no further epoch starts; a running epoch completes."""
@@ -216,12 +216,13 @@ class Fragment:
                 done, origin, events = restore_all(runner, self.plan, past)
             planned.result()
             log.info("restored from %s", origin or "nothing", extra={"epoch": done})
-            self._epoch, self._replay_to = done, past.tip_epoch
+            self._restored_epoch, self._replay_to = done, past.tip_epoch
             feed = EpochFeed(past, done, self.plan.layout, self.plan.generation)
             reporting.join()
-            self._report_last_event_times(clients, context, feed)
+            loop = self._loop_of(runner, clients, feed)
+            self._report_last_event_times(clients, context, loop)
             self._report(clients.progress, "running", origin, events)
-            self._offset, self._feed = feed.start_offset, feed
+            self._loop = loop
             self._restored.set()
             self._await_end(runner, clients, begun.result())
         finally:
@@ -258,15 +259,16 @@ class Fragment:
         """One micro-batch; runs in a thread of Spark's gateway."""
         logs.bind(job=self.plan.job, generation=self.plan.generation)
         self._restored.wait()
-        if self._feed is None:
+        loop = self._loop
+        if loop is None:
             return
         ahead = query.read_ahead(
-            clients.tokens, names.tokens(self.plan.job), lambda: self._offset, self._continues,
+            clients.tokens, names.tokens(self.plan.job), lambda: loop.offset, self._continues,
             self.deployment.read_ahead_s,
         )  # fmt: skip
         try:
-            for offset, value in chain(rows, ahead):
-                self._on_record(runner, self._feed, clients, offset, value)
+            for offset, record in chain(rows, ahead):
+                self._on_record(runner, clients, loop, offset, record)
         except BaseException as error:
             self._error = error
             raise
@@ -285,99 +287,63 @@ class Fragment:
     def _continues(self) -> bool:
         return not (self._stopping.is_set() or self._finishing.is_set())
 
-    def _base(self, token: Token) -> tuple[str, int] | None:
-        """The checkpoint on which a checkpoint of the token's epoch builds.
+    def _loop_of(self, runner: EpochRunner, clients: Clients, feed: EpochFeed) -> TokenLoop:
+        return TokenLoop(
+            self.plan, self.incarnation, runner.context.layout, feed, clients.progress,
+            partial(self._execute, runner), self._known,
+        )  # fmt: skip
 
-        Asks for the complete checkpoints again: the service may not know yet of one that has just
-        completed, and building on its predecessor would write the same parts again.
-        """
-        if token.checkpoint:
+    def _known(self, now: bool) -> tuple[CheckpointPointer, ...]:
+        """The complete checkpoints; `now`: also one that the service does not know of yet."""
+        if now:
             try:
                 self.pointers = self._complete()
             except RetryableError as error:
                 log.info("a checkpoint builds upon the last one that was heard of: %s", error)
-        return parts.base_of(self.pointers, self.plan.generation, final=token.final)
+        return self.pointers
 
     def _on_record(
-        self, runner: EpochRunner, feed: EpochFeed, clients: Clients, offset: int, value: bytes
+        self, runner: EpochRunner, clients: Clients, loop: TokenLoop, offset: int, record: bytes
     ) -> None:
-        topic = names.tokens(self.plan.job)
         with self._busy:
-            if offset < self._offset or not self._continues():
-                return  # run before: by a micro-batch that has read ahead, or by an earlier life
-            if offset != self._offset:
-                raise RetryableError(
-                    f"{topic} has no record at offset {self._offset}; the next is {offset}"
-                )
-            collectable = parts.collectable(self.pointers)
-            order = feed.feed(offset, decode_token(topic, offset, value), collectable)
-            if order is not None:
-                self._run_epoch(runner, feed, clients, order, value)
-            self._offset, self._taken_s = offset + 1, time.monotonic()
+            if not self._continues():
+                return
+            order = loop.take(offset, record)
+            self._taken_s = time.monotonic()
+            if order is None:
+                return
+            runner.clean()  # while the coordinator grants the next epoch
+            if memory.is_judged(order.token):
+                self._judge_memory(runner, clients)
 
-    def _run_epoch(
-        self,
-        runner: EpochRunner,
-        feed: EpochFeed,
-        clients: Clients,
-        order: EpochOrder,
-        record: bytes,
-    ) -> None:
-        """`record`: the order's token, as the token log has it."""
-        order = replace(order, base=self._base(order.token))
+    def _execute(
+        self, runner: EpochRunner, order: EpochOrder, record: bytes
+    ) -> tuple[TaskReport, int]:
         if order.token.epoch <= self._replay_to:
             crashpoints.reach("replay.during")
         logs.bind(job=self.plan.job, generation=self.plan.generation, epoch=order.token.epoch)
         started = time.monotonic()
         done = runner.run(order, record)
         crashpoints.reach("epoch.before-report")
-        feed.done(order.token.epoch)
-        if order.token.checkpoint:
-            self._ordered_epoch = order.token.epoch
-        self._epoch = order.token.epoch
-        total = round((time.monotonic() - started) * 1000)
-        self._report_event_times(clients.progress, order, done.reads)
-        clients.progress.append(reports.epoch_done(
-            self.plan, self.incarnation, runner.context.layout, order, done, total
-        ))  # fmt: skip
-        runner.clean()  # while the coordinator grants the next epoch
-        if memory.is_judged(order.token):
-            self._judge_memory(runner, clients, done.state_bytes)
+        self._state_bytes = done.state_bytes
+        return done, round((time.monotonic() - started) * 1000)
 
-    def _judge_memory(
-        self, runner: EpochRunner, clients: Clients, state_bytes: Mapping[int, int]
-    ) -> None:
-        warnings = runner.memory.look(self._epoch, state_bytes)
+    def _judge_memory(self, runner: EpochRunner, clients: Clients) -> None:
+        sizes = self._state_bytes
+        warnings = runner.memory.look(self.epoch, sizes)
         if runner.context.lanes:  # otherwise the state is on other machines
-            warnings += self.machine.judge(self.plan.job, self._epoch, sum(state_bytes.values()))
+            warnings += self.machine.judge(self.plan.job, self.epoch, sum(sizes.values()))
         for warning in warnings:
             self._report(clients.progress, "warning", events=(warning,))
 
-    def _report_event_times(self, progress: Appender, order: EpochOrder, reads: Reads) -> None:
-        report = reports.event_times(self.plan, order, reads)
-        if report.times:
-            progress.append(report)
-
     def _report_last_event_times(
-        self, clients: Clients, context: FragmentContext, feed: EpochFeed
+        self, clients: Clients, context: FragmentContext, loop: TokenLoop
     ) -> None:
-        """Reports the event times of the restored epoch: its owner may have died before it did.
-
-        Without this report the watermark would wait for the next rows. Reads one epoch's input
-        again.
-        """
         plans = frames.timed_plans(context)
-        if not plans:
-            return
-        at, topic = feed.start_offset, names.tokens(self.plan.job)
-        (entry,) = clients.tokens.read_range(topic, 0, at, at + 1, timeout_s=READ_TIMEOUT_S)
-        token = decode_token(topic, at, entry.value)
-        if isinstance(token, Token):
+        if plans:
             # the reader is not shared: fragments are threads
             with closing(ColumnReader(context.brokers)) as reader:
-                reads = reports.read_again(reader, plans, token)
-            order = EpochOrder(token, entry.offset, None)
-            self._report_event_times(clients.progress, order, reads)
+                loop.report_last_event_times(clients.tokens, reader, plans)
 
     def _look(self, runner: EpochRunner, clients: Clients) -> None:
         """What a fragment does that has waited for a token for LOOK_S."""
@@ -393,7 +359,8 @@ class Fragment:
     def _take_over_orders(self, runner: EpochRunner) -> None:
         from perseid.worker.checkpoint.checkpoints import take_over_orders
 
-        if part_orders.outstanding(self._ordered_epoch, self.pointers):
+        ordered = 0 if self._loop is None else self._loop.checkpoint_epoch
+        if part_orders.outstanding(ordered, self.pointers):
             slots.everywhere(runner, take_over_orders)
 
     def _context(self, held: ExitStack) -> FragmentContext:
@@ -441,8 +408,8 @@ class Fragment:
     ) -> None:
         events = tuple(cut(event, EVENT_MAX) for event in events)
         for event in events:
-            log.warning("%s", event, extra={"epoch": self._epoch})
-        log.info("the fragment is %s", state, extra={"epoch": self._epoch})
+            log.warning("%s", event, extra={"epoch": self.epoch})
+        log.info("the fragment is %s", state, extra={"epoch": self.epoch})
         progress.append(replace(self._state(state), restored_from=source, events=events))
 
     def _state(self, state: str) -> FragmentState:
@@ -451,7 +418,7 @@ class Fragment:
             generation=self.plan.generation,
             incarnation=self.incarnation,
             state=state,
-            epoch=self._epoch,
+            epoch=self.epoch,
         )
 
     def _end_with(self, progress: Appender, error: BaseException) -> FragmentState | None:
@@ -461,14 +428,14 @@ class Fragment:
         """
         known = classify(error, self._token)
         if self._stopping.is_set() or isinstance(known, FencedError):
-            log.info("the fragment ended: %s", known, extra={"epoch": self._epoch})
+            log.info("the fragment ended: %s", known, extra={"epoch": self.epoch})
             if self._stopping.is_set():
                 # There is a newer plan, or the worker leaves.
                 self._report_if_acknowledged(progress, "stopped")
                 return None
         else:
             log.error("the fragment failed: %s", known, exc_info=error,
-                      extra={"epoch": self._epoch})  # fmt: skip
+                      extra={"epoch": self.epoch})  # fmt: skip
         record = replace(
             self._state("failed"),
             error_kind=kind_of(known),

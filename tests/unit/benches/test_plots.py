@@ -123,7 +123,7 @@ def test_the_help_names_every_benchmark() -> None:
         ("planners --lines 5", "bench planners takes no --lines"),
         ("map --lines 5", "bench map takes no --lines"),
         ("latency --records 5", "bench latency takes no --records"),
-        ("latency --peer quix --peer loop", "--peer loop: expected one of spark, spark-rocksdb, quix, none"),
+        ("latency --peer loop", "--peer loop: expected one of spark, spark-rocksdb, quix, none"),
         ("wordcount --state 1GB", "bench wordcount takes no --state"),
         ("checkpoint --state-dir here", "bench checkpoint takes no --state-dir"),
         ("recovery --lines 5", "bench recovery takes no --lines"),

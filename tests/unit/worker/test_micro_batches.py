@@ -16,6 +16,8 @@ from perseid.testing.wait import until
 from perseid.topics.log import Entry
 from perseid.worker import fragment as module
 from perseid.worker.checkpoint import part_orders
+from perseid.worker.epoch import token_loop
+from perseid.worker.epoch.token_loop import TokenLoop
 from perseid.worker.fragment import Clients, Fragment
 from perseid.worker.spark import query
 
@@ -39,30 +41,39 @@ class Taking:
         clock = SimpleNamespace(monotonic=lambda: self.now_s)
         monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(query, "time", clock)
-        monkeypatch.setattr(module, "decode_token", lambda _topic, _offset, value: int(value))
+        monkeypatch.setattr(token_loop, "decode_token", lambda _topic, offset, _value: offset)
+        monkeypatch.setattr("perseid.worker.epoch.memory.is_judged", lambda _token: False)
         monkeypatch.setattr(query, "start", lambda *given: batches.append(given[-1]))
-        monkeypatch.setattr(self.fragment, "_run_epoch", self.run_epoch)
-        self.feed = SimpleNamespace(start_offset=7, feed=lambda _, record, __: record)
+        self.runner = cast(Any, SimpleNamespace(
+            context=SimpleNamespace(brokers="kafka", layout=None), clean=lambda: None
+        ))  # fmt: skip
+        self.clients = Clients(cast(Any, self), cast(Any, None), cast(Any, self))
+        self.loop = self.fragment._loop_of(self.runner, self.clients, cast(Any, self))
+        monkeypatch.setattr(self.loop, "_run", self.run_epoch)
         self.start()
         (self.batch,) = batches
-        self.restored(self.feed)
+        self.restored(self.loop)
+
+    start_offset, done_epoch = 7, 3
+
+    def feed(self, offset: int, _record: int, _collectable: object) -> Any:
+        """Each record leads to an epoch."""
+        return SimpleNamespace(token=SimpleNamespace(epoch=offset))
 
     def start(self) -> None:
-        runner = SimpleNamespace(context=SimpleNamespace(brokers="kafka"))
-        clients = Clients(cast(Any, self), cast(Any, None), cast(Any, None))
-        self.fragment._start_query(cast(Any, runner), clients, 0)
+        self.fragment._start_query(self.runner, self.clients, 0)
 
-    def restored(self, feed: SimpleNamespace | None) -> None:
-        self.fragment._offset, self.fragment._feed = 7, cast(Any, feed)
+    def restored(self, loop: TokenLoop | None) -> None:
+        self.fragment._loop = loop
         self.fragment._restored.set()
 
     def read_from(self, _topic: str, _partition: int, offset: int, **_: Any) -> list[Entry]:
         return [Entry(offset, b"%d" % offset, 0)]
 
-    def run_epoch(self, *given: Any) -> None:
-        if given[-2] == self.fails_at:
+    def run_epoch(self, order: Any, _record: bytes) -> None:
+        if order.token.epoch == self.fails_at:
             raise RetryableError("the broker is away")
-        self.taken.append(given[-2])
+        self.taken.append(order.token.epoch)
         self.now_s += EPOCH_S
 
 
@@ -99,7 +110,7 @@ def test_an_epoch_waits_for_the_restore(monkeypatch: pytest.MonkeyPatch) -> None
     batch.join(0.1)
     assert batch.is_alive()
     assert taking.taken == []
-    taking.restored(taking.feed)
+    taking.restored(taking.loop)
     batch.join(30.0)
     assert taking.taken == [7, 8]
 
@@ -166,11 +177,11 @@ def test_a_fragment_that_is_to_finish_takes_no_further_token(
     fragment = taking.fragment
     assert fragment.finished(0.0)  # nothing runs yet
 
-    def run_epoch(*given: Any) -> None:
-        taking.taken.append(given[-2])
+    def run_epoch(order: Any, _record: bytes) -> None:
+        taking.taken.append(order.token.epoch)
         run.wait()
 
-    monkeypatch.setattr(fragment, "_run_epoch", run_epoch)
+    monkeypatch.setattr(taking.loop, "_run", run_epoch)
     batch = threading.Thread(target=taking.batch, args=(given,), daemon=True)
     batch.start()
     until(lambda: taking.taken == [7], 30.0, "the first epoch to run")

@@ -31,14 +31,15 @@ from perseid.topics import names
 from perseid.topics.codec import decode_token
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.records import FragmentState, Token
-from perseid.worker.checkpoint import part_orders, parts
+from perseid.worker.checkpoint import part_orders
 from perseid.worker.checkpoint.parts import TO_RESTORE
 from perseid.worker.dataflow.context import EpochOrder
 from perseid.worker.dataflow.edges import Row
 from perseid.worker.dataflow.feed import EpochFeed, TokenHistory, base_of, history
-from perseid.worker.dataflow.task_report import Reads, TaskReport
-from perseid.worker.epoch import last_word, memory, reports
+from perseid.worker.dataflow.task_report import TaskReport
+from perseid.worker.epoch import last_word, memory
 from perseid.worker.epoch.last_word import LastWord
+from perseid.worker.epoch.token_loop import TokenLoop
 from perseid.worker.recovery import resume
 from perseid.worker.recovery.agreement import agree
 from perseid.worker.recovery.restore import PartitionRestore, RestoreOrder
@@ -61,13 +62,17 @@ class Fragment:
         self.context = Context(world, files, plan, layout, incarnation)
         self.pointers: tuple[CheckpointPointer, ...] = ()
         self.stopping = False
-        self.epoch = plan.base_epoch
-        self._ordered_epoch = 0
+        self._loop: TokenLoop | None = None
         self._word = LastWord(
             job.JOB, self.context.progress(), world.topics,
             lambda: SimulatedLogReader(world.broker),
         )  # fmt: skip
         self._pool: list[ProcessCache] = []  # idle Python processes
+
+    @property
+    def epoch(self) -> int:
+        """The last completed epoch."""
+        return self.plan.base_epoch if self._loop is None else self._loop.epoch
 
     def live(self) -> None:
         try:
@@ -83,15 +88,22 @@ class Fragment:
         adopt(context.files, STATE, self.plan.job_uuid, context.layout.number, context.owner)
         past = self._history()
         done, source, events = self._restore_all(past)
-        self.epoch = done
         feed = EpochFeed(past, done, self.plan.layout, self.plan.generation)
         self.world.simulation.note(f"restored to {done} from {source} {list(events)}")
-        self._report_last_event_times(feed)
+        loop = self._loop = TokenLoop(
+            self.plan, self.incarnation, context.layout, feed, self._word,
+            lambda order, _: (self._run_epoch(order), EPOCH_MS), lambda _: self.pointers,
+        )  # fmt: skip
+        if context.spec.event_times:
+            loop.report_last_event_times(
+                SimulatedLogReader(self.world.broker), SimulatedColumnReader(self.world.broker),
+                source_plans(context),
+            )  # fmt: skip
         self._report("running", source, events)
-        offset, looked_s = feed.start_offset, self.world.simulation.now_s
+        looked_s = self.world.simulation.now_s
         topic, tokens = names.tokens(job.JOB), SimulatedLogReader(self.world.broker)
         while not self.stopping:
-            if not tokens.read_from(topic, 0, offset, max_records=1, timeout_s=0.0):
+            if not tokens.read_from(topic, 0, loop.offset, max_records=1, timeout_s=0.0):
                 self.world.simulation.sleep(TOKEN_POLL_S)
                 if self.world.simulation.now_s - looked_s > part_orders.LOOK_S:
                     self._take_over_orders()
@@ -100,30 +112,19 @@ class Fragment:
                     looked_s = self.world.simulation.now_s
                 continue
             looked_s = self.world.simulation.now_s
-            (entry,) = tokens.read_range(topic, 0, offset, offset + 1, timeout_s=1.0)
-            pointers = self.pointers
-            order = feed.feed(
-                offset, decode_token(topic, offset, entry.value), parts.collectable(pointers)
-            )
-            offset += 1
+            at = loop.offset
+            (entry,) = tokens.read_range(topic, 0, at, at + 1, timeout_s=1.0)
+            if self.stopping:
+                break
+            order = loop.take(at, entry.value)
             if order is None:
                 self.world.gates.hit("void token")
-            if order is not None and not self.stopping:
-                base = parts.base_of(pointers, self.plan.generation, final=order.token.final)
-                order = replace(order, base=base)
-                report = self._run_epoch(order)
-                feed.done(order.token.epoch)
-                self.epoch = order.token.epoch
-                self._ordered_epoch = self.epoch if order.token.checkpoint else self._ordered_epoch
-                self.world.gates.hit("epoch ran")
-                if order.token.watermark_ms is not None:
-                    self.world.gates.hit("epoch with a watermark")
-                self.world.simulation.note(f"ran epoch {self.epoch}")
-                self._report_event_times(order, report.reads)
-                self._word.append(reports.epoch_done(
-                    self.plan, self.incarnation, self.context.layout, order, report, EPOCH_MS
-                ))  # fmt: skip
-                self._look_downstream(order.token)
+                continue
+            self.world.gates.hit("epoch ran")
+            if order.token.watermark_ms is not None:
+                self.world.gates.hit("epoch with a watermark")
+            self.world.simulation.note(f"ran epoch {loop.epoch}")
+            self._look_downstream(order.token)
 
     def _look_downstream(self, token: Token) -> None:
         """Raises what can end a job between two epochs: a limit, or the revision's own code."""
@@ -181,7 +182,8 @@ class Fragment:
 
     def _take_over_orders(self) -> None:
         """Takes orders of dead processes over while no epoch runs."""
-        if part_orders.outstanding(self._ordered_epoch, self.pointers):
+        ordered = 0 if self._loop is None else self._loop.checkpoint_epoch
+        if part_orders.outstanding(ordered, self.pointers):
             cache = self.borrow()
             take_over_orders(cache)
             self.give_back(cache)
@@ -244,24 +246,6 @@ class Fragment:
         return found
 
     # Reports --------------------------------------------------------------------------------------
-
-    def _report_event_times(self, order: EpochOrder, reads: Reads) -> None:
-        report = reports.event_times(self.plan, order, reads)
-        if report.times:
-            self._word.append(report)
-
-    def _report_last_event_times(self, feed: EpochFeed) -> None:
-        """As `perseid.worker.fragment.Fragment`."""
-        if not self.context.spec.event_times:
-            return
-        reader = SimulatedLogReader(self.world.broker)
-        at, topic = feed.start_offset, names.tokens(job.JOB)
-        (entry,) = reader.read_range(topic, 0, at, at + 1, timeout_s=30.0)
-        token = decode_token(topic, at, entry.value)
-        if isinstance(token, Token):
-            ranges = SimulatedColumnReader(self.world.broker)
-            reads = reports.read_again(ranges, source_plans(self.context), token)
-            self._report_event_times(EpochOrder(token, at, None), reads)
 
     def _state(self, state: str, source: str = "", events: tuple[str, ...] = ()) -> FragmentState:
         return FragmentState(

@@ -1,0 +1,113 @@
+"""What a fragment does with each record of the token log, in workers and in the simulation.
+
+1. A record that was taken before is skipped; a gap ends the fragment.
+2. The feed decides whether the record's epoch runs here.
+3. The epoch runs: it is logged and committed when `execute` returns.
+4. Its event times are reported, then its end. Whoever takes the fragment over may run it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from perseid.errors import RetryableError
+from perseid.topics import names
+from perseid.topics.codec import decode_token
+from perseid.topics.records import Token
+from perseid.worker.checkpoint import parts
+from perseid.worker.dataflow.context import EpochOrder
+from perseid.worker.epoch import reports
+
+if TYPE_CHECKING:
+    from perseid.jobs.model.layout import Layout
+    from perseid.records import CheckpointPointer, Plan
+    from perseid.topics.log import LogReader
+    from perseid.worker.dataflow.feed import EpochFeed
+    from perseid.worker.dataflow.source import Ranges, SourcePlan
+    from perseid.worker.dataflow.task_report import Reads, TaskReport
+    from perseid.worker.epoch.last_word import Appender
+
+READ_TIMEOUT_S = 30.0  # of the token log: longer than a broker needs to restart
+
+# The order and the token as the log has it -> the merged report of the tasks, and milliseconds.
+Execute = Callable[[EpochOrder, bytes], tuple["TaskReport", int]]
+# Complete checkpoints, newest first, as known; as of now if True.
+Pointers = Callable[[bool], "tuple[CheckpointPointer, ...]"]
+
+
+class TokenLoop:
+    """See the module's docstring. `take` is called with one record at a time."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        incarnation: str,
+        layout: Layout,
+        feed: EpochFeed,
+        progress: Appender,
+        execute: Execute,
+        pointers: Pointers,
+    ) -> None:
+        self._plan, self._incarnation, self._layout = plan, incarnation, layout
+        self._feed, self._progress = feed, progress
+        self._execute, self._pointers = execute, pointers
+        self._topic = names.tokens(plan.job)
+        self.offset = feed.start_offset  # of the next record
+        self.epoch = feed.done_epoch  # the last one that has run
+        self.checkpoint_epoch = 0  # the last one whose parts this loop has ordered
+
+    def take(self, offset: int, record: bytes) -> EpochOrder | None:
+        """The order that has run, if the record led to one. RetryableError: a gap in the log."""
+        if offset < self.offset:
+            return None
+        if offset != self.offset:
+            raise RetryableError(
+                f"{self._topic} has no record at offset {self.offset}; the next is {offset}"
+            )
+        order = self._feed.feed(
+            offset, decode_token(self._topic, offset, record),
+            parts.collectable(self._pointers(False)),
+        )  # fmt: skip
+        if order is not None:
+            self._run(order, record)
+        self.offset = offset + 1
+        return order
+
+    def _run(self, order: EpochOrder, record: bytes) -> None:
+        token = order.token
+        # A checkpoint that has just completed counts: upon its predecessor the same parts would be
+        # written again.
+        known = self._pointers(token.checkpoint)
+        base = parts.base_of(known, self._plan.generation, final=token.final)
+        order = replace(order, base=base)
+        done, took_ms = self._execute(order, record)
+        self._feed.done(token.epoch)
+        self.epoch = token.epoch
+        if token.checkpoint:
+            self.checkpoint_epoch = token.epoch
+        self._report_event_times(order, done.reads)
+        self._progress.append(reports.epoch_done(
+            self._plan, self._incarnation, self._layout, order, done, took_ms
+        ))  # fmt: skip
+
+    def report_last_event_times(
+        self, tokens: LogReader, ranges: Ranges, plans: Iterable[SourcePlan]
+    ) -> None:
+        """Reports the event times of the restored epoch: its owner may have died before it did.
+
+        Without this report the watermark would wait for the next rows. Reads one epoch's input
+        again.
+        """
+        at = self.offset
+        (entry,) = tokens.read_range(self._topic, 0, at, at + 1, timeout_s=READ_TIMEOUT_S)
+        token = decode_token(self._topic, at, entry.value)
+        if isinstance(token, Token):
+            reads = reports.read_again(ranges, plans, token)
+            self._report_event_times(EpochOrder(token, at, None), reads)
+
+    def _report_event_times(self, order: EpochOrder, reads: Reads) -> None:
+        report = reports.event_times(self._plan, order, reads)
+        if report.times:
+            self._progress.append(report)
