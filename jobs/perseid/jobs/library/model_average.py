@@ -66,7 +66,7 @@ def model_average(spec: OperatorSpec) -> type[Operator]:
         def process(self, batch: pa.Table, out: Emitter) -> None:
             each = batch["records"].to_numpy()
             models = matrix(batch, ["bias", *features], NAME)
-            average = (models * each).sum(axis=1) / each.sum()  # no matrix product: decisions/0006
+            average = (models * each).sum(axis=1) / each.sum()  # no matrix product: README.md
             self.records.set(self.records.get() + int(each.sum()))
             counts = [[batch.num_rows], [self.records.get()]]
             out.emit(pa.table([*counts, *average[:, None]], names=self.output.names))
