@@ -18,6 +18,7 @@ from perseid.testing.simulation.scripts import (
     Overtaken,
     Rescaled,
     Script,
+    SourceCut,
     Swarm,
 )
 from support.mutants import PLANTED
@@ -52,6 +53,7 @@ def test_the_printed_command_fails_alike(case: str) -> None:
         Rescaled("leader", 0.15),
         Overtaken(0.5),
         LedgerCut("begin", of_new_owner=True),
+        SourceCut(2),
         Swarm(cut=0.1, asks=True),
         DamagedLogs(0.1),
         Corrected(pause_worker=0.02, where="relay-0"),

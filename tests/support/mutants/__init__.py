@@ -9,6 +9,7 @@ from perseid.testing.simulation.scripts import (
     LedgerCut,
     Overtaken,
     Slow,
+    SourceCut,
     Swarm,
     SwitchedOff,
 )
@@ -66,7 +67,7 @@ _SET_UP = (
     ),
     Planted(tokens.time_passes_only_under_a_leader, SINGLE, SwitchedOff()),
     Planted(tokens.watchers_pass_over_what_is_lost, SMALL, LOST_TAILS),
-    Planted(tokens.sources_that_were_cut_are_read_on, SMALL, LOST_TAILS),
+    Planted(tokens.sources_that_were_cut_are_read_on, SINGLE, SourceCut()),
     Planted(tokens.last_words_are_reported_once, SMALL, LOST_TAILS),
     Planted(mended.expired_bases_are_waited_for, APART, DAMAGED_PARTS),
     Planted(mended.kinds_of_parts_share_a_name, SMALL, LATE_PARTS),

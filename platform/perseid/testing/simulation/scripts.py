@@ -185,6 +185,27 @@ class LedgerCut:
 
 
 @dataclass(frozen=True)
+class SourceCut:
+    """Before the last input comes, every source partition loses its last `offsets`."""
+
+    name: ClassVar[str] = "source-cut"
+    BEFORE_S: ClassVar[float] = 0.5  # the end of the input
+
+    offsets: int = 1
+
+    def __call__(self, simulation: Simulation, world: World) -> None:
+        simulation.after(world.shape.input_s - self.BEFORE_S, partial(self._cut, simulation, world))
+
+    def _cut(self, simulation: Simulation, world: World) -> None:
+        for topic in ("left", "right"):
+            for partition, log in enumerate(world.kafka.topics[topic].logs):
+                simulation.note(f"{topic}[{partition}] ENDS BELOW {log.end}")
+                world.disk.cut((topic, partition), log.end - self.offsets)
+        world.tails_lost = True
+        world.checker.start_again()
+
+
+@dataclass(frozen=True)
 class Overtaken:
     """The owner is cut off from ZooKeeper, and keeps working while the next one restores.
 
@@ -293,7 +314,7 @@ class Slow:
         simulation.after(self.LOOK_S, partial(self._look, simulation, world))
 
 
-_KINDS = (LedgerCut, Overtaken, Rescaled, Swarm, DamagedLogs, Corrected, Slow)
+_KINDS = (LedgerCut, SourceCut, Overtaken, Rescaled, Swarm, DamagedLogs, Corrected, Slow)
 SCRIPTS: dict[
-    str, type[Corrected | DamagedLogs | LedgerCut | Overtaken | Rescaled | Slow | Swarm]
+    str, type[Corrected | DamagedLogs | LedgerCut | Overtaken | Rescaled | Slow | SourceCut | Swarm]
 ] = {kind.name: kind for kind in _KINDS}
