@@ -52,7 +52,7 @@ FOUND_BY = {
     "checkpoints_without_output": 50,
     "logs_are_trimmed_after_the_newest": 0,
     "last_ledger_records_are_trimmed": 0,
-    "expired_bases_are_waited_for": 330,
+    "expired_bases_are_waited_for": 381,
     "superseded_checkpoints_are_waited_for": 201,
     "topics_are_not_identified": 21,
     "orders_die_with_their_process": 49,

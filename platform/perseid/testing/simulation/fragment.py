@@ -316,8 +316,8 @@ class Attempt:
         try:
             result = run_task(cache, self._order, self._task, self._rows)
         except PerseidError as error:
-            refuse_unharmed(self._fragment.world, error)
-            if not self.ended.is_set:
+            if not self.ended.is_set:  # a zombie may find that its epoch's log has been collected
+                refuse_unharmed(self._fragment.world, error)
                 self._fragment.give_back(cache)
             self._abandon(error)
             return
