@@ -40,7 +40,7 @@ def up(
         str | None, _own("schema-registries", "NAME=URL,...: those that jobs may name")
     ] = None,
     read_ahead_s: Annotated[
-        str | None, _own("read-ahead-s", "how long a micro-batch goes on with tokens: 0 to 60")
+        str | None, _own("read-ahead-s", "how long a micro-batch reads ahead: 0 to 60")
     ] = None,
     spark: Annotated[
         str | None, _own("spark", "Spark's settings: spark.ui.enabled=true ...")

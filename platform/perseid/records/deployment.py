@@ -48,7 +48,7 @@ class Deployment(BaseModel):
     redis: str  # URL, without a password
     master: str = "local[2,4]"  # local[k] without retries becomes local[k,4]
     cores: int = 2  # that one worker takes of a Spark cluster
-    # that a micro-batch goes on with tokens that arrive, see perseid.worker.spark.query
+    # for which a micro-batch reads ahead, see perseid.worker.spark.query
     read_ahead_s: float = 5.0
     spark: dict[str, str] = {}  # Spark's own settings, see `spark_settings`
     store: str  # checkpoint store: directory or pyarrow.fs URI

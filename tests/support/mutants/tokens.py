@@ -124,7 +124,7 @@ def actions_of_a_job_overtake_each_other() -> AbstractContextManager[Any]:
 
 
 def what_follows_a_failed_action_is_done() -> AbstractContextManager[Any]:
-    """A leader goes on with the actions of a job after one that failed."""
+    """A leader performs the actions of a job that follow one that failed."""
     return patch.object(Outbox, "_drop", lambda self, job, waiting: None)
 
 

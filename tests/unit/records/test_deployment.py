@@ -1,4 +1,4 @@
-"""The settings of a deployment: what its file and the environment may say."""
+"""The settings of a deployment: its file and the environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def loaded(folder: Path, **more: object) -> Deployment:
     return Deployment.load(path)
 
 
-def test_a_micro_batch_reads_ahead_for_five_seconds_or_as_the_environment_says(
+def test_a_micro_batch_reads_ahead_for_five_seconds_or_as_the_environment_sets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert loaded(tmp_path).read_ahead_s == 5.0

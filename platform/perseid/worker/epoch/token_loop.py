@@ -3,7 +3,7 @@
 1. A record that was taken before is skipped; a gap ends the fragment.
 2. The feed decides whether the record's epoch runs here.
 3. The epoch runs: it is logged and committed when `execute` returns.
-4. Its event times are reported, then its end. Whoever takes the fragment over may run it again.
+4. Its event times are reported, then its end. The next owner of the fragment may run it again.
 """
 
 from __future__ import annotations
