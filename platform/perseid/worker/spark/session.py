@@ -59,7 +59,7 @@ SETTINGS = {
     "spark.locality.wait": "3s",                        # long enough for the anchor to work
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(CHUNK_BYTES),
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",  # of logs that are read by no process
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",  # of unread logs
     "spark.sql.streaming.checkpointFileManagerClass":
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
