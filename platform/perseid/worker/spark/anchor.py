@@ -3,7 +3,7 @@
 A plain shuffle sends about half of the partitions to another process in each epoch. The anchor is
 one cached row for each task; a co-group with it makes Spark place the task where the row is cached.
 If an executor is lost, its rows are cached again elsewhere and the partition's state is restored
-there. Measured in facts.md: 0 of 152 tasks moved.
+there. Measured: 0 of 152 tasks moved.
 """
 
 from __future__ import annotations
