@@ -241,9 +241,21 @@ def test_the_leaders_writes_are_read_back_by_all(service: Service) -> None:
     assert reader.status("wordcount") == status
     assert reader.failures("wordcount") == JobFailures("u1", 3, 5)
     # another process removed the nodes without the writer: they are made again
-    become_leader(registry).remove_job("wordcount")
+    become_leader(registry).remove_job("wordcount", "u1")
     assert (reader.jobs(), reader.plan("wordcount")) == ({}, None)
     assert reader.generation("wordcount") == 3
+
+
+def test_a_late_removal_takes_nothing_from_the_next_job_of_that_name(service: Service) -> None:
+    registry = Registry(service.session())
+    fenced = become_leader(registry)
+    registry.put_job_entry(job_entry(), None)
+    fenced.put_plan(plan(1))
+    fenced.remove_job("wordcount", "u0")
+    assert registry.jobs() == {"wordcount": job_entry()}
+    assert registry.plan("wordcount") == plan(1)
+    fenced.remove_job("wordcount", job_entry().uuid)
+    assert (registry.jobs(), registry.plan("wordcount")) == ({}, None)
 
 
 def test_a_writer_finds_nodes_again_that_it_remembered_and_others_removed(
@@ -291,7 +303,8 @@ def test_a_fenced_leader_writes_nothing(service: Service) -> None:
     failed = JobStatus("u1", "failed", 9, 1, 5)
     attempts: list[Callable[[], None]] = [
         zombie.confirm, lambda: zombie.put_plan(plan(9, "w1-1")),
-        lambda: zombie.put_status("wordcount", failed), lambda: zombie.remove_job("wordcount"),
+        lambda: zombie.put_status("wordcount", failed),
+        lambda: zombie.remove_job("wordcount", "u1"),
     ]  # fmt: skip
     for write in attempts:
         with pytest.raises(FenceLostError):

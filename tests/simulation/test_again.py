@@ -14,6 +14,7 @@ from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.scripts import (
     Corrected,
     DamagedLogs,
+    LateAnswers,
     LedgerCut,
     Overtaken,
     Rescaled,
@@ -54,6 +55,7 @@ def test_the_printed_command_fails_alike(case: str) -> None:
         Overtaken(0.5),
         LedgerCut("begin", of_new_owner=True),
         SourceCut(2),
+        LateAnswers(0.5),
         Swarm(cut=0.1, asks=True),
         DamagedLogs(0.1),
         Corrected(pause_worker=0.02, where="relay-0"),

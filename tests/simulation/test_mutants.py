@@ -59,6 +59,7 @@ FOUND_BY = {
     "tokens_are_read_before_the_fence": 0,
     "checkpoints_of_a_restore_are_deleted": 0,
     "time_passes_only_under_a_leader": 0,
+    "reports_before_the_answer_are_judged": 0,
     "kinds_of_parts_share_a_name": 48,
     "complete_checkpoints_prove_nothing": 2,
     "markers_are_forgotten": 0,

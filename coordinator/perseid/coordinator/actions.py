@@ -141,9 +141,10 @@ class TrimLogs:
 
 @dataclass(frozen=True, slots=True)
 class RemoveJob:
-    """Delete the job's entries; its generation stays."""
+    """Delete the job's entries; its generation stays. Another job's of that name stay, too."""
 
     job: str
+    job_uuid: str
 
 
 Action = (

@@ -61,6 +61,7 @@ from perseid.topics.records import Begin
 LOAD_RETRY_S = 0.5  # between attempts to read a job whose Kafka or store does not answer
 LOAD_REPORTED_S = 60.0  # what a load takes at most, with clients that give up after 20 s
 _APPENDS = {kind.__name__ for kind in (AppendBegin, AppendRewind, AppendToken)}
+_OUTCOMES = (ev.BeginAppended, ev.RewindAppended, ev.TokenAppended)
 _ENDED = (Phase.STOPPED, Phase.FAILED)
 
 Step = tuple[JobState, list[Action]]
@@ -124,10 +125,29 @@ def _job_event(state: ClusterState, job: JobState, event: ev.JobEvent, now: Now)
 
 
 def _loaded_job_event(job: JobState, event: ev.JobEvent, now: Now) -> Step:
-    actions: list[Action] = []
+    """A job's event; what comes while an append is under way waits for the append's outcome.
+
+    Workers read the log for themselves: they may report on a token before its append is answered.
+    """
+    if not isinstance(event, _OUTCOMES):
+        later = _deferred(job, event)
+        return (later, []) if later is not None else _reported(job, event, now)
+    deferred, actions = job.deferred, list[Action]()
+    job = replace(_appended(job, event, now), deferred=())
+    for one in deferred:
+        if job.phase is not Phase.LOADING:
+            job, more = _reported(job, one, now)
+            actions += more
+    return job, actions
+
+
+def _deferred(job: JobState, event: ev.JobEvent) -> JobState | None:
+    """The job with `event` for later, while an append is under way."""
+    return replace(job, deferred=(*job.deferred, event)) if job.appending else None
+
+
+def _appended(job: JobState, event: ev.JobEvent, now: Now) -> JobState:
     match event:
-        case ev.ProgressSeen(record=record):
-            job, actions = progress.seen(job, record, now)
         case ev.BeginAppended(begin=begin, offset=offset):
             job = replace(
                 job, appending=False, begun=True, base=Tip(begin.epoch, offset), tokens=(),
@@ -137,6 +157,14 @@ def _loaded_job_event(job: JobState, event: ev.JobEvent, now: Now) -> Step:
             job = corrections.rewound(job, rewind, now)
         case ev.TokenAppended(token=token, offset=offset):
             job = issue.appended(job, token, offset, now)
+    return job
+
+
+def _reported(job: JobState, event: ev.JobEvent, now: Now) -> Step:
+    actions: list[Action] = []
+    match event:
+        case ev.ProgressSeen(record=record):
+            job, actions = progress.seen(job, record, now)
         case ev.ManifestWritten(job_uuid=uuid, pointer=pointer) if uuid == job.entry.uuid:
             job, actions = checkpoints.written(job, pointer, now)
         case ev.ManifestFailed(epoch=epoch, text=text):
@@ -150,7 +178,7 @@ def _loaded_job_event(job: JobState, event: ev.JobEvent, now: Now) -> Step:
 def _advance(state: ClusterState, job: JobState, now: Now) -> Step:
     """Takes every step that is possible now."""
     if job.entry.desired == "removed":
-        return job, [RemoveJob(job.name)]
+        return job, [RemoveJob(job.name, job.entry.uuid)]
     if job.phase is Phase.LOADING:
         if job.load_at_s is None:
             return _unanswered(job, now), []

@@ -154,6 +154,7 @@ class JobState:
     highs: Mapping[tuple[str, int], int] = field(default_factory=dict)  # high watermarks
     held: Mapping[tuple[str, int], Held] = field(default_factory=dict)  # see `stalled`
     appending: bool = False  # an append's outcome is not known yet
+    deferred: tuple[Any, ...] = ()  # events that came meanwhile
     issued_s: float = 0.0  # when the last token was issued
     time: Time = NEVER  # of its last token, or of its load
     log_time: Time = NEVER  # the broker's clock at its load

@@ -135,8 +135,8 @@ class Performer:
                 self._fenced.put_failures(job, failures)
             case act.PutPointers(job=job, pointers=pointers):
                 self._fenced.put_pointers(job, pointers)
-            case act.RemoveJob(job=job):
-                self._fenced.remove_job(job)
+            case act.RemoveJob(job=job, job_uuid=job_uuid):
+                self._fenced.remove_job(job, job_uuid)
 
     def _append(self, job: str, record: TokenRecord) -> int:
         try:

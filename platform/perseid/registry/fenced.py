@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from perseid.records import CheckpointPointers, JobFailures, JobStatus, LeaderInfo, Plan
+from perseid.records import CheckpointPointers, JobEntry, JobFailures, JobStatus, LeaderInfo, Plan
 from perseid.registry import codec, paths
 from perseid.registry.facade import EpochEntry, Registry
 from perseid.registry.port import (
@@ -86,13 +86,21 @@ class FencedRegistry:
     def put_failures(self, job: str, failures: JobFailures) -> None:
         self._put({paths.failures(job): codec.encode(failures)})
 
-    def remove_job(self, job: str) -> None:
-        """Deletes all of the job's nodes except its generation, which must never restart."""
-        nodes = (
-            paths.plan, paths.checkpoint, paths.failures, paths.status, paths.backups, paths.spec
-        )  # fmt: skip
+    def remove_job(self, job: str, job_uuid: str) -> None:
+        """Deletes all of the job's nodes except its generation, which must never restart.
+
+        Does nothing if the name is another job's by now.
+        """
+        nodes = (paths.plan, paths.checkpoint, paths.failures, paths.status, paths.backups)
         present = [at(job) for at in nodes if self.registry.coordination.get(at(job)) is not None]
-        self._write(*(Delete(path) for path in present), Set(paths.CHANGED, job.encode()))
+        deletes = [Delete(path) for path in present]
+        spec = self.registry.read(paths.spec(job), JobEntry)
+        if spec is not None and spec.value.uuid != job_uuid:
+            return
+        if spec is not None:  # by its version, so that it is still this job's
+            deletes.append(Delete(paths.spec(job), spec.version))
+            present.append(paths.spec(job))
+        self._write(*deletes, Set(paths.CHANGED, job.encode()))
         self._known.difference_update(present)
 
     def _put(self, entries: dict[str, bytes], *more: Write) -> None:

@@ -6,6 +6,7 @@ from perseid.testing.simulation import approximate
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.scripts import (
     Corrected,
+    LateAnswers,
     LedgerCut,
     Overtaken,
     Slow,
@@ -66,6 +67,7 @@ _SET_UP = (
         Overtaken(waits_s=8.0),
     ),
     Planted(tokens.time_passes_only_under_a_leader, SINGLE, SwitchedOff()),
+    Planted(tokens.reports_before_the_answer_are_judged, APART, LateAnswers()),
     Planted(tokens.watchers_pass_over_what_is_lost, SMALL, LOST_TAILS),
     Planted(tokens.sources_that_were_cut_are_read_on, SINGLE, SourceCut()),
     Planted(tokens.last_words_are_reported_once, SMALL, LOST_TAILS),

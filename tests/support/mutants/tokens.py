@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from perseid.coordinator import issue, sources, token_time, watermark
+from perseid.coordinator import core, issue, sources, token_time, watermark
 from perseid.coordinator.actions import Action
 from perseid.coordinator.loading import Loader
 from perseid.coordinator.model import Issued, JobState, Now
@@ -126,6 +126,11 @@ def actions_of_a_job_overtake_each_other() -> AbstractContextManager[Any]:
 def what_follows_a_failed_action_is_done() -> AbstractContextManager[Any]:
     """A leader performs the actions of a job that follow one that failed."""
     return patch.object(Outbox, "_drop", lambda self, job, waiting: None)
+
+
+def reports_before_the_answer_are_judged() -> AbstractContextManager[Any]:
+    """A leader judges a report on a token although the token's append is not answered yet."""
+    return patch.object(core, "_deferred", lambda job, event: None)
 
 
 def watermark_falls() -> AbstractContextManager[Any]:

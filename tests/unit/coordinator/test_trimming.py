@@ -237,7 +237,7 @@ def test_a_trim_that_comes_after_the_removal_of_its_job_takes_nothing_from_its_b
 ) -> None:
     with_ledger(setting)
     setting.registry.put_backups(JOB, (BackupMark("u1", 1, 2, 5_000),))
-    setting.fenced.remove_job(JOB)
+    setting.fenced.remove_job(JOB, setting.entry.uuid)
     assert trim(setting.loader().clients, act.TrimLogs(JOB, "u1", Tip(2, 3), 4_000)) == {}
     assert starts(setting) == [0, 0, 0, 0, 0]
 

@@ -40,6 +40,7 @@ class SimulatedBroker:
         self.simulation, self.gates, self.kafka = simulation, gates, kafka
         self.record_s = 0.0  # how long the broker is busy with each record of a transaction
         self.transaction_max_s = 900.0
+        self.answer_s: Callable[[str], float] = lambda where: 0.0  # from a call's effect on
         self._network = network
         self._overdue: dict[str, list[Callable[[], None]]] = {}
 
@@ -75,6 +76,8 @@ class SimulatedBroker:
             self.later(where, late)
             raise RetryableError(f"{where}: no answer, with effect later")
         result = effect()
+        if (answer_s := self.answer_s(where)) > 0.0:
+            self.simulation.sleep(answer_s)
         if self.gates.strikes("kafka_unanswered"):
             self.simulation.note(f"{where} is done and not answered")
             raise RetryableError(f"{where}: no answer, with effect")

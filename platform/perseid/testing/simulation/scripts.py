@@ -206,6 +206,22 @@ class SourceCut:
 
 
 @dataclass(frozen=True)
+class LateAnswers:
+    """The broker answers each append to the token log up to `longest_s` after its effect."""
+
+    name: ClassVar[str] = "late-answers"
+
+    longest_s: float = 3.0
+
+    def __call__(self, simulation: Simulation, world: World) -> None:
+        def answer_s(where: str) -> float:
+            late = where == "append to tokens"
+            return self.longest_s * simulation.random.random() if late else 0.0
+
+        world.broker.answer_s = answer_s
+
+
+@dataclass(frozen=True)
 class Overtaken:
     """The owner is cut off from ZooKeeper, and keeps working while the next one restores.
 
@@ -314,7 +330,20 @@ class Slow:
         simulation.after(self.LOOK_S, partial(self._look, simulation, world))
 
 
-_KINDS = (LedgerCut, SourceCut, Overtaken, Rescaled, Swarm, DamagedLogs, Corrected, Slow)
+_KINDS = (
+    LedgerCut, SourceCut, LateAnswers, Overtaken, Rescaled, Swarm, DamagedLogs, Corrected, Slow,
+)  # fmt: skip
 SCRIPTS: dict[
-    str, type[Corrected | DamagedLogs | LedgerCut | Overtaken | Rescaled | Slow | SourceCut | Swarm]
+    str,
+    type[
+        Corrected
+        | DamagedLogs
+        | LateAnswers
+        | LedgerCut
+        | Overtaken
+        | Rescaled
+        | Slow
+        | SourceCut
+        | Swarm
+    ],
 ] = {kind.name: kind for kind in _KINDS}
