@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import psutil
+import pytest
 
 from perseid.testing.running import RunningCluster
 from perseid.testing.stack import example, lines
@@ -44,6 +45,7 @@ def good_lines_verdict(running: RunningCluster, name: str) -> bool:
     return counts == wanted
 
 
+@pytest.mark.drawn(4, group="long")
 def test_an_undecodable_record_stops_the_job_until_it_is_changed(
     running: RunningCluster, tmp_path: Path
 ) -> None:
@@ -164,6 +166,7 @@ def test_processes_that_die_in_an_epoch_give_it_to_the_corrected_revision(
     running.do("jobs", "remove", "dying", "--purge")
 
 
+@pytest.mark.drawn(4, group="long")
 def test_a_changed_job_keeps_its_state_and_a_removed_one_starts_again(
     running: RunningCluster, tmp_path: Path
 ) -> None:
@@ -239,6 +242,7 @@ def test_sql_that_is_not_row_wise_is_refused_with_what_to_write(
     assert running.job("plain") == {}
 
 
+@pytest.mark.drawn(4, group="long")
 def test_sql_that_raises_on_a_record_stops_the_job_until_it_is_corrected(
     running: RunningCluster, tmp_path: Path
 ) -> None:

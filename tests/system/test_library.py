@@ -287,6 +287,7 @@ def _kept_again(rows: Rows) -> Rows:
     return [{name: row[name] for name in ("g", "w", "ms")} for row in rows if row["n"] == 1]
 
 
+@pytest.mark.drawn(4, group="long")
 def test_each_operator_is_killed_once_and_nothing_shows(
     running: RunningCluster, crash_points: Path, folder: Path, input_: Input, seed: int
 ) -> None:

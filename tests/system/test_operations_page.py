@@ -18,6 +18,7 @@ from contextlib import closing, contextmanager
 from itertools import count, islice
 from pathlib import Path
 
+import pytest
 from kazoo.client import KazooClient
 
 from perseid.records.deployment import REGISTRIES
@@ -114,6 +115,7 @@ def lose(running: RunningCluster, job_uuid: str) -> None:
     shutil.rmtree(Path(settings.store) / "jobs" / JOB)
 
 
+@pytest.mark.drawn(4, group="long")
 def test_the_page_is_true(running: RunningCluster, tmp_path: Path) -> None:
     operator = Operator(running, tmp_path)
     with closing(Registry.connect(running.cluster.deployment)) as registry:

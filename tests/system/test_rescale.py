@@ -8,6 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from perseid.records import crashpoints
 from perseid.records.crashpoints import KillTarget
 from perseid.testing.running import RunningCluster
@@ -41,6 +43,7 @@ def kill(running: RunningCluster, what: str, job: dict[str, Any]) -> None:
     os.kill(leading[0], signal.SIGKILL)
 
 
+@pytest.mark.drawn(4, group="long")
 def test_one_three_two_partitions_and_nothing_is_lost_or_doubled(
     running: RunningCluster, crash_points: Path, tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ ORDER = {
 }  # fmt: skip
 
 
+@pytest.mark.drawn(4, group="long")
 def test_everyday_sql_gives_the_expected_rows(running: RunningCluster, tmp_path: Path) -> None:
     running.topic("sql-orders", 1)
     running.topic("sql-lines", 1)
