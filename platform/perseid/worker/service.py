@@ -28,6 +28,7 @@ from perseid.records import CheckpointPointer, Deployment, Plan, WorkerInfo, cra
 from perseid.records.version import this_build
 from perseid.registry import Registry, SessionState, versions
 from perseid.worker.fragment import Fragment
+from perseid.worker.fragments import Fragments
 from perseid.worker.leaving import Leaving, leave
 from perseid.worker.machine import MachineWatch
 from perseid.worker.removed_jobs import RemovedJobs
@@ -65,7 +66,6 @@ class WorkerService:
         self.leaving = leaving or Leaving()
         self._changed = threading.Event()
         self._stopping = threading.Event()
-        self._fragments: dict[str, Fragment] = {}
         self._damaged: dict[str, str] = {}  # jobs whose entry or plan cannot be read
         self._machine = MachineWatch()
         self._environments = Collector(Environments.of(deployment), cache)
@@ -91,6 +91,7 @@ class WorkerService:
         registry = Registry.connect(self.deployment, CONNECT_S)
         registry.on_session(self._session_changed)
         registry.watch(self._changed.set)
+        fragments = Fragments(partial(self._started, spark, registry), self._changed.set)
         me = self._info(spark)
         registry.register_worker(me)
         log.info("worker %s is ready", self.incarnation)
@@ -98,13 +99,13 @@ class WorkerService:
         alive = self.scratch / ALIVE
         while not self._stopping.is_set():
             try:
-                self._reconcile(spark, registry)
+                self._reconcile(registry, fragments)
                 alive.touch()
             except RetryableError as error:
                 log.warning("plans cannot be read now: %s", error)
             self._changed.wait(LOOK_S)
             self._changed.clear()
-        leave(registry, me, self._fragments.values(), self.leaving, self.clock)
+        leave(registry, me, fragments, self.leaving, self.clock)
         registry.close()
         spark.stop()
 
@@ -122,22 +123,15 @@ class WorkerService:
             log.error("the ZooKeeper session of %s is lost: it may be replaced", self.incarnation)
             os._exit(EXIT_SESSION_LOST)
 
-    def _reconcile(self, spark: SparkSession, registry: Registry) -> None:
+    def _reconcile(self, registry: Registry, fragments: Fragments) -> None:
         seen = registry.look()
         self._note_damage(seen.damaged)
         mine = {n: p for n, p in seen.plans.items() if p.owner == self.incarnation}
-        for name, fragment in list(self._fragments.items()):
-            if name in seen.damaged:
-                continue  # the leader knows its plan, and writes it again when it changes
-            plan = mine.get(name)
-            if plan is None or plan.generation != fragment.plan.generation:
-                fragment.stop()
-                del self._fragments[name]
-        for name, plan in mine.items():
-            if name not in self._fragments:
-                self._start(spark, registry, plan)
+        # The leader knows a damaged plan, and writes it again when it changes.
+        fragments.follow(mine, unknown=seen.damaged)
+        for fragment in fragments.running().values():
             with suppress(DamagedFile):  # a checkpoint builds on the last one that is known
-                self._fragments[name].pointers = _checkpoints(registry, plan)
+                fragment.pointers = _checkpoints(registry, fragment.plan)
         if seen.damaged:
             return  # without its entry, a damaged job would look removed
         archives = {entry.archive for entry in seen.entries.values()}
@@ -153,7 +147,7 @@ class WorkerService:
                 log.error("job %s: %s; what runs of it continues, nothing is begun", name, text)
         self._damaged = damaged
 
-    def _start(self, spark: SparkSession, registry: Registry, plan: Plan) -> None:
+    def _started(self, spark: SparkSession, registry: Registry, plan: Plan) -> Fragment:
         self._removed.begins(plan.job_uuid)
         # Each fragment has a session of its own, which holds temporary views and settings.
         session = spark.newSession()
@@ -161,8 +155,8 @@ class WorkerService:
             session, self.deployment, plan, self.incarnation, self.cache, self.scratch,
             self._machine, partial(_checkpoints, registry, plan),
         )  # fmt: skip
-        self._fragments[plan.job] = fragment
         fragment.start()
+        return fragment
 
     def _info(self, spark: SparkSession) -> WorkerInfo:
         master, build = spark.sparkContext.master or "", this_build()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,18 +13,24 @@ from perseid.records import Deployment, JobEntry, Plan
 from perseid.registry import Registry, codec, paths
 from perseid.registry.port import Create, Set
 from perseid.testing.registry import FakeZooKeeper
+from perseid.testing.wait import until
+from perseid.worker.fragment import Fragment
+from perseid.worker.fragments import Fragments
 from perseid.worker.service import WorkerService
 
 
 class Running:
-    """Stands where a fragment stands."""
+    """Stands where a fragment stands. It ends when it is `let`."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.stopped = plan, False
+        self.plan = plan
         self.pointers: tuple[object, ...] = ()
+        self.stopped, self.let = threading.Event(), threading.Event()
+        self.ended = False
 
     def stop(self) -> None:
-        self.stopped = True
+        self.stopped.set()
+        self.ended = self.let.wait(10)
 
 
 @pytest.fixture
@@ -31,18 +39,30 @@ def registry() -> Registry:
 
 
 @pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerService:
+def service(tmp_path: Path) -> WorkerService:
     settings = Deployment(
         kafka="k:1", zookeeper="z:1", redis="redis://r:1", store=str(tmp_path / "store"),
         state=str(tmp_path / "state"), logs=str(tmp_path / "logs"),
     )  # fmt: skip
-    found = WorkerService(settings, "w1", tmp_path / "cache", tmp_path / "scratch")
+    return WorkerService(settings, "w1", tmp_path / "cache", tmp_path / "scratch")
 
-    def start(_: object, __: object, plan: Plan) -> None:
-        found._fragments[plan.job] = cast(Any, Running(plan))
 
-    monkeypatch.setattr(found, "_start", start)
-    return found
+@pytest.fixture
+def woken() -> threading.Event:
+    return threading.Event()
+
+
+@pytest.fixture
+def fragments(woken: threading.Event) -> Iterator[Fragments]:
+    started: list[Running] = []
+
+    def start(plan: Plan) -> Fragment:
+        started.append(Running(plan))
+        return cast(Fragment, started[-1])
+
+    yield Fragments(start, woken.set)
+    for one in started:
+        one.let.set()
 
 
 def placed(registry: Registry, service: WorkerService, job: str) -> None:
@@ -51,46 +71,87 @@ def placed(registry: Registry, service: WorkerService, job: str) -> None:
     registry.coordination.write(Create(paths.plan(job), codec.encode(plan)))
 
 
-def look(registry: Registry, service: WorkerService) -> dict[str, Running]:
-    service._reconcile(cast(Any, None), registry)
-    return cast(dict[str, Running], service._fragments)
+def placed_again(registry: Registry, job: str, generation: int, owner: str | None) -> None:
+    plan = Plan(job, f"u-{job}", generation, owner, "r", "a", 1, 0, 0)
+    registry.coordination.write(Set(paths.plan(job), codec.encode(plan)))
+
+
+def look(registry: Registry, service: WorkerService, fragments: Fragments) -> dict[str, Running]:
+    service._reconcile(registry, fragments)
+    return cast(dict[str, Running], dict(fragments.running()))
 
 
 @pytest.mark.parametrize("node", [paths.spec, paths.plan, paths.checkpoint])
 def test_a_damaged_node_of_one_job_is_nothing_to_the_others(
-    registry: Registry, service: WorkerService, node: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+    registry: Registry, service: WorkerService, fragments: Fragments, node: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
     for job in ("a", "b"):
         placed(registry, service, job)
-    before = dict(look(registry, service))
+    before = dict(look(registry, service, fragments))
     assert sorted(before) == ["a", "b"]
     if node is paths.checkpoint:
         registry.coordination.write(Create(node("b"), b"edited by hand"))
     else:
         registry.coordination.write(Set(node("b"), b"edited by hand"))
     placed(registry, service, "c")
-    assert sorted(look(registry, service)) == ["a", "b", "c"]
-    assert look(registry, service)["b"] is before["b"]
-    assert not before["b"].stopped
-    registry.coordination.write(Set(paths.plan("a"), codec.encode(
-        Plan("a", "u-a", 2, None, "r", "a", 1, 0, 0)
-    )))  # fmt: skip
-    assert sorted(look(registry, service)) == ["b", "c"]
-    assert before["a"].stopped
+    assert sorted(look(registry, service, fragments)) == ["a", "b", "c"]
+    assert look(registry, service, fragments)["b"] is before["b"]
+    assert not before["b"].stopped.is_set()
+    placed_again(registry, "a", 2, None)
+    assert sorted(look(registry, service, fragments)) == ["b", "c"]
+    assert before["a"].stopped.wait(10)
     messages = [r.getMessage() for r in caplog.records]
     logged = [text for text in messages if "what runs of it continues" in text]
     assert len(logged) == (0 if node is paths.checkpoint else 1)
 
 
-def test_what_a_job_of_a_damaged_entry_has_here_is_kept(
-    registry: Registry, service: WorkerService, monkeypatch: pytest.MonkeyPatch
+def test_no_job_waits_for_the_end_of_another_ones_fragment(
+    registry: Registry, service: WorkerService, fragments: Fragments, woken: threading.Event
 ) -> None:
+    for job in ("a", "b"):
+        placed(registry, service, job)
+    before = look(registry, service, fragments)
+    placed_again(registry, "a", 2, service.incarnation)
+    placed_again(registry, "b", 2, None)
+    placed(registry, service, "c")
+    assert sorted(look(registry, service, fragments)) == ["c"]
+    assert before["a"].stopped.wait(10)
+    assert before["b"].stopped.wait(10)
+    assert len(list(fragments)) == 3  # a worker that leaves waits for all of them
+    # The next fragment of a job waits for the end of the last one.
+    assert sorted(look(registry, service, fragments)) == ["c"]
+    assert not woken.is_set()
+    before["a"].let.set()
+    assert woken.wait(10)
+    until(lambda: "a" in look(registry, service, fragments), 10, "the next fragment of a")
+    assert look(registry, service, fragments)["a"].plan.generation == 2
+    assert sorted(look(registry, service, fragments)) == ["a", "c"]
+
+
+def test_a_fragment_that_does_not_end_is_reported_and_the_next_one_starts(
+    registry: Registry, service: WorkerService, fragments: Fragments,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    placed(registry, service, "a")
+    old = look(registry, service, fragments)["a"]
+    setattr(old, "stop", old.stopped.set)  # noqa: B010 - returns although the fragment runs
+    placed_again(registry, "a", 2, service.incarnation)
+    until(lambda: "a" in look(registry, service, fragments), 10, "the next fragment of a")
+    assert look(registry, service, fragments)["a"].plan.generation == 2
+    assert any("generation 1 did not end in time" in r.getMessage() for r in caplog.records)
+
+
+def test_what_a_job_of_a_damaged_entry_has_here_is_kept(
+    registry: Registry, service: WorkerService, fragments: Fragments,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """Its UUID is unknown then, so it looks like that of a job that was removed."""
     seen: list[set[str]] = []
     monkeypatch.setattr(service._removed, "see", lambda known, _: seen.append(set(known)))
     placed(registry, service, "b")
-    look(registry, service)
+    look(registry, service, fragments)
     assert seen == [{"u-b"}]
     registry.coordination.write(Set(paths.spec("b"), b"edited by hand"))
-    look(registry, service)
+    look(registry, service, fragments)
     assert seen == [{"u-b"}]
