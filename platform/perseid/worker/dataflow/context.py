@@ -75,7 +75,7 @@ class FragmentContext:
 
         An executor on another host than the driver unpacks and installs first.
         """
-        folder = _unpacked(self.deployment.store, self.archive, Path(self.folder))
+        folder = _unpacked(self.deployment.store, self.archive, self.folder)
         if self.environment and not self.lanes:
             _hold(Path(self.environment), folder)
         return folder
@@ -93,8 +93,9 @@ class FragmentContext:
 
 
 @lru_cache(maxsize=8)
-def _unpacked(store: str, archive: str, folder: Path) -> Path:
-    return folder if folder.is_dir() else open_archive(store, archive, folder.parent)
+def _unpacked(store: str, archive: str, folder: str) -> Path:
+    path = Path(folder)
+    return path if path.is_dir() else open_archive(store, archive, path.parent)
 
 
 _held = ExitStack()  # environments of executors; their locks end with the process

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from perseid.errors import BadInputError
 from perseid.jobs.environments.loading import forget, load
+from perseid.jobs.model import layout as layouts
 from perseid.jobs.model.spec import output_of, producer
 from perseid.jobs.operator import Emitter, Identity, Operator, combines, opened, outputs_of
 from perseid.jobs.validation import parse
@@ -31,7 +32,7 @@ from perseid.worker.recovery.resplit import Share, check_types, share_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from perseid.jobs.model.layout import Layout, Task
+    from perseid.jobs.model.layout import Task
     from perseid.jobs.model.spec import JobSpec
     from perseid.topics.records import Token
     from perseid.worker.dataflow.context import FragmentContext
@@ -48,12 +49,14 @@ def spec_of(folder: Path) -> JobSpec:
 
 
 def graph_of(context: FragmentContext) -> graph.Graph:
-    return _graph(context.job_folder, context.layout)
+    return _graph(context.job_folder, context.layout.number)
 
 
 @lru_cache(maxsize=8)
-def _graph(folder: Path, layout: Layout) -> graph.Graph:
-    return graph.build(spec_of(folder), layout)
+def _graph(folder: Path, number: int) -> graph.Graph:
+    """By the layout's number: to hash the layout for each call would cost a small task too much."""
+    spec = spec_of(folder)
+    return graph.build(spec, layouts.build(spec, number))
 
 
 @lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -98,25 +98,46 @@ def run_rows(
     take_over_orders(context)
     mine = {task.gid for task in context.layout.level(level)}
     found = [row for row in rows if row.target not in mine]
-    with ThreadPoolExecutor(COMMITS_MAX, "perseid-commit") as pool:  # none outlives the task
+    commits = _Commits(_committing())
+    try:
         runs = {
             gid: run_task(context, order, context.layout.tasks[gid],
-                          [row for row in rows if row.target == gid], pool)
+                          [row for row in rows if row.target == gid], commits)
             for gid in sorted({row.target for row in rows if row.target in mine})
         }  # fmt: skip
         reports = {}
         for gid, run in runs.items():
             made, reports[gid] = run()
             found += made
+    finally:
+        wait(commits.begun)  # none outlives the task
     return found, TaskReport(order.token.epoch, partitions=reports)
 
 
+@cache
+def _committing() -> ThreadPoolExecutor:
+    """Its threads stay: to start them costs a small epoch 3 ms."""
+    return ThreadPoolExecutor(COMMITS_MAX, "perseid-commit")
+
+
+class _Commits:
+    """The commits of one task."""
+
+    def __init__(self, pool: Executor) -> None:
+        self._pool = pool
+        self.begun: list[Future[tuple[int, int]]] = []
+
+    def submit(self, commit: Callable[[], tuple[int, int]]) -> Future[tuple[int, int]]:
+        self.begun.append(self._pool.submit(commit))
+        return self.begun[-1]
+
+
 def run_task(
-    context: FragmentContext, order: EpochOrder, task: Task, rows: list[Row], pool: Executor
+    context: FragmentContext, order: EpochOrder, task: Task, rows: list[Row], commits: _Commits
 ) -> Finish:
     """One operator partition's epoch; the returned function waits for its commit and reports."""
     with logs.about(operator=task.operator, partition=task.partition), named(_who(task, order)):
-        finish = _run_task(context, order, task, rows, pool)
+        finish = _run_task(context, order, task, rows, commits)
 
     def finished() -> tuple[list[Row], PartitionReport]:
         with named(_who(task, order)):
@@ -130,7 +151,7 @@ def _who(task: Task, order: EpochOrder) -> str:
 
 
 def _run_task(
-    context: FragmentContext, order: EpochOrder, task: Task, rows: list[Row], pool: Executor
+    context: FragmentContext, order: EpochOrder, task: Task, rows: list[Row], commits: _Commits
 ) -> Finish:
     started = time.monotonic()
     tables = inputs(rows, _input_names(context, task))
@@ -150,7 +171,7 @@ def _run_task(
     if task.ledger is not None:
         session = session_of(context, task)  # made here, since making a session is not thread safe
         batches = partial(_sink_batches, context, order, task, outputs, letters)
-        commit = pool.submit(logs.carried(_commit), context, order, batches, session)
+        commit = commits.submit(logs.carried(partial(_commit, context, order, batches, session)))
 
     def finish() -> tuple[list[Row], PartitionReport]:
         sent, commit_ms = commit.result() if commit is not None else (0, 0)

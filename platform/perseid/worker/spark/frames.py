@@ -2,9 +2,10 @@
 
 Level 0 is the source tasks: one DataFrame with rows of perseid.worker.dataflow.edges, the union of
 what Python and Spark SQL produce from each source. Every further level is one shuffle and one
-stage; in a single-task plan all levels are one task without a shuffle. Work that holds state, reads
-Kafka or encodes rows runs in separate pools of Python workers (their environment differs), as do
-single-task plans and jobs with packages of their own. Each task must find what its predecessor
+stage. In a single-task plan all levels are one task without a shuffle, and one call of Python if
+the job has no SQL. Work that holds state, reads Kafka or encodes rows runs in separate pools of
+Python workers (their environment differs), as do single-task plans and jobs with packages of their
+own. Each task must find what its predecessor
 left: state, positioned consumers, producers (see sticky_workers.py).
 """
 
@@ -80,11 +81,23 @@ class EpochFrames:
     def build(self, splits: int, *, single_task: bool) -> DataFrame:
         """A frame without rows: what its tasks do is the epoch."""
         self.persisted = []
+        if single_task and self.is_whole:
+            return self._whole()
         self._prefix = "" if single_task or self.anchor is not None else SHUFFLED
         rows = self._sql_of_rows(self._level_0(splits), 0)
         for level in range(1, self.context.layout.levels + 1):
             rows = self._sql_of_rows(self._level(rows, level, single_task), level)
         return rows
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a single-task epoch is one call of Python: no operator of it is SQL."""
+        return not any(out.sql for out in self.graph.outlets.values())
+
+    def _whole(self) -> DataFrame:
+        self._prefix = ""
+        run = partial(stages.run_whole, self.context, tuple(self.plans.values()), self.reports)
+        return self._python(self.spark.range(0, 1, 1, 1), run, DDL, STATE_POOL)
 
     def release(self) -> None:
         """Releases the frames that an epoch has persisted."""

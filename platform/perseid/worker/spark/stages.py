@@ -88,13 +88,15 @@ def _split_rows(
 def read_feedback(context: FragmentContext, batches: Batches) -> Iterator[pa.RecordBatch]:
     """The output of the previous epoch, for the consumers of feedback edges."""
     order = begun(context)
-
     for _ in batches:
-        rows = list(feedback.rows(
-            flow.graph_of(context), context.layout, order.token,
-            lambda task: tasks.log_of(context, task), lambda name: flow.columns_of(context, name),
-        ))  # fmt: skip
-        yield from _batches(context, order, rows, 1)
+        yield from _batches(context, order, list(_feedback_rows(context, order)), 1)
+
+
+def _feedback_rows(context: FragmentContext, order: EpochOrder) -> Iterator[Row]:
+    return feedback.rows(
+        flow.graph_of(context), context.layout, order.token,
+        lambda task: tasks.log_of(context, task), lambda name: flow.columns_of(context, name),
+    )  # fmt: skip
 
 
 @stage
@@ -173,6 +175,29 @@ def run_level(
     done, report = tasks.run_rows(context, order, rows, level)
     reports.add(report)
     yield from _batches(context, order, done, level + 1)
+
+
+@stage
+def run_whole(
+    context: FragmentContext,
+    plans: tuple[SourcePlan, ...],
+    reports: Accumulator[TaskReport],
+    batches: Batches,
+) -> Iterator[pa.RecordBatch]:
+    """A single-task epoch without SQL: its rows go from level to level within this process."""
+    order = begun(context)
+    for _ in batches:
+        rows = [
+            row
+            for split in range(max(1, len(order.token.splits)))
+            for row in _split_rows(context, plans, reports, order, split)
+        ]
+        rows += _feedback_rows(context, order)
+        for level in range(1, context.layout.levels + 1):
+            spare_memory.of_process().used(size_bytes(rows))
+            rows, report = tasks.run_rows(context, order, rows, level)
+            reports.add(report)
+    yield from ()
 
 
 def run_anchored(

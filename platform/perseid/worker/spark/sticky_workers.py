@@ -35,6 +35,7 @@ from pyspark.util import enable_faulthandler
 
 from perseid.worker.process import occupied, spare_memory
 
+SWITCH_S = 0.0005  # of Python's threads: with 5 ms commits wait for a task that computes
 IDLE_S = 60.0  # Spark's own limit for idle Python workers
 ABANDONED_S = 1.0  # how long a task that Spark has aborted may still run
 TICK_S = 0.5
@@ -221,6 +222,7 @@ class Daemon:
 def _live(control: socket.socket, work: Work) -> NoReturn:
     """The main loop of a process: serves tasks one after the other."""
     occupied.connect(control)
+    sys.setswitchinterval(SWITCH_S)
     code = 1
     # SIGINT, too: a KeyboardInterrupt would look like an error of the user's code.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):

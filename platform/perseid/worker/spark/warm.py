@@ -81,7 +81,10 @@ def _epoch(spark: SparkSession) -> None:
         frame = _python(spark, frame, prefix + "encode")
         frame = frame.repartitionById(width, "slot") if width > 1 else frame.coalesce(1)
         plan = _python(spark, frame, prefix + STATE_POOL)._jdf.queryExecution().executedPlan()
-        plan.clone().executeCollectPublic()
+        if width > 1:
+            plan.clone().executeCollectPublic()
+        else:
+            plan.execute().count()
 
 
 def _python(spark: SparkSession, frame: DataFrame, pool: str) -> DataFrame:
