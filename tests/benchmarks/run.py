@@ -26,7 +26,9 @@ COLUMNS = ("figure", "query", "setting", "x", "system", "version", "guarantee", 
            "bytes_per_key", "peak_bytes_per_key", "mb_per_minute", "restore_s", "mb_per_s", "chain",
            "read_bytes", "checkpoints_taken", "full_snapshots", "checkpoint_bytes", "checkpoint_s",
            "changed_share", "longest_epoch", "runs", "value", "worst", "worst_to_greedy", "limit_s",
-           "memory_mb", "limit_mb", "cases")  # fmt: skip
+           "memory_mb", "limit_mb", "cases", "cores",
+           "threads", "zookeeper_per_s", "tokens_per_s", "late_p50_ms", "late_max_ms",
+           "input_p50_ms", "input_max_ms")  # fmt: skip
 ALONE = "none"
 
 Sizes = Annotated[
@@ -34,7 +36,7 @@ Sizes = Annotated[
 ]
 Keys = Annotated[str | None, typer.Option(help="scale: numbers of keys (1000,100000).")]
 Partitions = Annotated[str | None, typer.Option(help="scale: operator partitions (1,4,16,64).")]
-Jobs = Annotated[str | None, typer.Option(help="scale: jobs on the one worker (1,5,20).")]
+Jobs = Annotated[str | None, typer.Option(help="scale: jobs (1,5,20); coordinator: (1,30,300).")]
 Minutes = Annotated[
     float | None, typer.Option(min=0.1, help="scale: of a run at a steady rate, for memory.")
 ]
@@ -88,7 +90,8 @@ def bench(
     records/s. recovery: seconds from kill -9 of the worker to new output, with and without the warm
     second worker. checkpoint: speed with checkpoints against without, and their moment. restore:
     seconds to come back from the store. scale: cost as keys, operator partitions and jobs grow.
-    nexmark: events/s of its seven queries, each judged by a plain computation.
+    nexmark: events/s of its seven queries, each judged by a plain computation. coordinator: what
+    many idle jobs cost the leader.
     planners: the papers' experiments on the planners, and simulation: seeds/s, both
     without a cluster. A try-out: `perseid bench map --records 5000 --runs 1`.
     """

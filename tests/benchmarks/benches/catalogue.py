@@ -151,6 +151,14 @@ def _scale(place: Place, _installed: dict[str, Install], asked: Asked) -> Result
     return results.document("scale", scale.described(settings), scale.run(place, settings))
 
 
+def _coordinator(place: Place, _installed: dict[str, Install], asked: Asked) -> Result:
+    from benches import idle_jobs, results
+
+    settings = _set(idle_jobs.Settings(), jobs=asked.jobs, window_s=asked.seconds)
+    rows = idle_jobs.run(place, settings)
+    return results.document("coordinator", idle_jobs.described(settings), rows)
+
+
 def _planners(asked: Asked, _data: Path | None) -> Result:
     from benches import planners, results
 
@@ -208,6 +216,7 @@ BENCHES = {
     "checkpoint": Bench(_on_cluster(_checkpoint), ("--sizes", "--records", "--seconds")),
     "restore": Bench(_on_cluster(_restore), ("--sizes",)),
     "scale": Bench(_on_cluster(_scale), _SCALE),
+    "coordinator": Bench(_on_cluster(_coordinator), ("--jobs", "--seconds")),
     "planners": Bench(_planners),
     "simulation": Bench(_simulation),
 }
