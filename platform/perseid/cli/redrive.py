@@ -1,9 +1,9 @@
 """Sends dead letters back to the topics of their records, each once.
 
-    1 acquire   the job's redrive id: fences every other redrive, aborts what a killed one left
-                open; then the trail up to the high watermark of that moment, all of it decided
-    2 check     letters in the trail are done
-    3 write     begin, records, flush (returns their offsets), trail record, commit
+    1 acquire   The job's redrive id fences every other redrive and aborts what a killed one left
+                open. The trail is read up to its high watermark; all of that is decided.
+    2 check     Letters that the trail has are done.
+    3 write     begin, records, flush (returns their offsets), trail record, commit.
 That is the sinks' protocol (`perseid.worker.sink.transaction`) with the trail as its ledger, so a
 redrive that is killed anywhere resumes when it is run again. Any end without a clear success is
 followed by step 1.
