@@ -29,6 +29,10 @@ class FakeGroupWriter:
         self._groups, self._group = groups, group
         self._acquired = False
 
+    @property
+    def is_open(self) -> bool:
+        return self._acquired
+
     def acquire(self) -> None:
         self._acquired = False
         self._answered()

@@ -29,6 +29,7 @@ from perseid.coordinator.model import Now
 from perseid.coordinator.performing import StepDown
 from perseid.coordinator.service import Ports, Service
 from perseid.coordinator.view import Look
+from perseid.coordinator.watching import PROGRESS_FETCH_MS
 from perseid.errors import RefusedError, RetryableError, UsageError, exit_code
 from perseid.records import CoordinatorInfo, Deployment, LeaderInfo
 from perseid.records.version import this_build
@@ -153,10 +154,10 @@ def make_ports(deployment: Deployment, registry: Registry, clock: Clock) -> Port
     def new_group(job: str) -> KafkaGroupWriter:
         return KafkaGroupWriter(deployment.brokers(), names.group(job), names.group_id(job))
 
-    return Ports(
-        new_clients(), new_clients, lambda: KafkaLogReader(deployment.brokers()), new_group,
-        clock,
-    )  # fmt: skip
+    def new_reader() -> KafkaLogReader:
+        return KafkaLogReader(deployment.brokers(), fetch_wait_ms=PROGRESS_FETCH_MS)
+
+    return Ports(new_clients(), new_clients, new_reader, new_group, clock)
 
 
 def make_api(deployment: Deployment, coordinator: Coordinator, where: Listening) -> Api:

@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 
 MIRROR_S = 1.0  # lag tools poll less often; a commit costs the broker a few milliseconds
 REFRESH_S = 3600.0  # a broker drops the offsets of a group without members after a week
+IDLE_S = 60.0  # after which a writer is let go: it has connections and three threads
 RETRY_FIRST_S, RETRY_MAX_S = 2.0, 60.0  # between failed attempts
 
 
@@ -95,6 +96,9 @@ class OffsetsMirror(Watcher):
     def _mirror(self, job: str, group: _Mirrored, offsets: Mapping[Partition, int]) -> None:
         now_s = self._now()
         fresh = offsets == group.offsets and now_s - group.written_s < REFRESH_S
+        if group.acquired and fresh and now_s - group.written_s > IDLE_S:
+            group.writer.close()  # the next acquire opens it again
+            group.acquired = False
         if fresh or not offsets or now_s < group.due_s:
             return
         try:

@@ -47,10 +47,14 @@ RETRY_S = 0.2
 IDENTITY_S = 5.0  # between checks that the progress topic is still the same one
 IDENTITY_MAX_S = 60.0  # without an answer: each check may wait for long, and delays its job
 PROGRESS_WAIT_S = 0.5  # one blocking read; records are returned as soon as they arrive
+PROGRESS_FETCH_MS = 1000  # a request each second of an idle job
 ENDS_BUSY_S = 0.005  # an epoch could begin and input is flowing
 ENDS_READY_S = 0.02  # an epoch could begin, but nothing has arrived for a while
 ENDS_WAITING_S = 0.05  # no job has a free credit
 FLOWING_S = 2.0
+# A pause is so many times the look before it, or with many partitions the looks took a whole core.
+ENDS_REST_BUSY, ENDS_REST = 3.0, 9.0
+ENDS_REST_MAX_S = 0.2  # for a broker that is only slow
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +247,7 @@ class EndsWatcher(Watcher):
             self._jobs, self._last, self._highest = wanted.jobs, {}, {}
         asked_s = self._now()
         ends = self._ends(wanted.partitions)
+        took_s = self._now() - asked_s
         moved = {
             place: end
             for place, end in ends.items()
@@ -253,9 +258,11 @@ class EndsWatcher(Watcher):
             self._emit(EndsSeen(moved, asked_s))
         self._last = ends
         self._highest.update((p, max(end, self._highest.get(p, end))) for p, end in moved.items())
+        flows = self._now() - self._moved_s < FLOWING_S
+        rest_s = min((ENDS_REST_BUSY if flows else ENDS_REST) * took_s, ENDS_REST_MAX_S)
         if not wanted.ready:
-            return ENDS_WAITING_S
-        return ENDS_BUSY_S if self._now() - self._moved_s < FLOWING_S else ENDS_READY_S
+            return max(ENDS_WAITING_S, rest_s)
+        return max(ENDS_BUSY_S if flows else ENDS_READY_S, rest_s)
 
     def look_at(self, partitions: frozenset[Partition]) -> None:
         """Emits the ends of `partitions` as they are now, in the calling thread.

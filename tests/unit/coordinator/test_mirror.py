@@ -8,7 +8,7 @@ import pytest
 
 from perseid.coordinator import view
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.mirror import REFRESH_S, OffsetsMirror, committed, is_mirrored
+from perseid.coordinator.mirror import IDLE_S, REFRESH_S, OffsetsMirror, committed, is_mirrored
 from perseid.jobs.model.spec import SourceSpec
 from support.coordinator import Crashed, Leader, World, job_spec
 from support.groups import ModelGroups
@@ -101,6 +101,25 @@ def test_only_what_changes_is_written_and_each_hour_all(world: World, leader: Le
     assert mirrored.look() == [{("lines", 0): 0, ("lines", 1): 10}]
     assert mirrored.look(REFRESH_S / 2) == []
     assert mirrored.look(REFRESH_S / 2) == [{("lines", 0): 0, ("lines", 1): 10}]
+
+
+def test_the_writer_of_an_idle_job_is_let_go_and_acquired_again(
+    world: World, leader: Leader
+) -> None:
+    mirrored = Mirrored(leader)
+    assert len(mirrored.look()) == 1
+    writer = mirrored.groups.writers[JOB]
+    assert mirrored.look(IDLE_S - 1) == []
+    assert writer.is_open
+    assert mirrored.look(2.0) == []
+    assert not writer.is_open
+    world.produce(1, 10)
+    leader.poll()
+    world.work(JOB)
+    leader.listen()
+    assert mirrored.look() == [{("lines", 0): 0, ("lines", 1): 10}]
+    assert writer.is_open
+    assert not mirrored.mirror.failed
 
 
 def test_an_old_leader_sets_nothing_back(world: World, leader: Leader) -> None:

@@ -8,6 +8,10 @@ import pytest
 
 from perseid.coordinator.events import EndsSeen, Event, ProgressLost, ProgressSeen, RegistrySeen
 from perseid.coordinator.watching import (
+    ENDS_READY_S,
+    ENDS_REST,
+    ENDS_REST_MAX_S,
+    FLOWING_S,
     IDENTITY_S,
     EndsWatcher,
     ProgressWatcher,
@@ -218,6 +222,26 @@ def test_ends_that_fell_are_reported_at_every_look() -> None:
     watcher._look()
     watcher._look()
     assert seen[3:] == [EndsSeen({places[1]: 9}, 2.0)]
+
+
+def test_a_look_that_takes_long_is_followed_by_a_longer_pause() -> None:
+    """With many partitions the looks of a leader would take a whole core."""
+    kafka, clock_s, took_s = kafka_handle.fake(), [0.0], [0.0]
+    place = (kafka.topic(), 0)
+
+    def now() -> float:
+        clock_s[0] += took_s[0]  # by each question, and a look asks after its answers
+        return clock_s[0]
+
+    wanted = Wanted(frozenset({"u"}), frozenset({place}), True)
+    watcher = EndsWatcher(kafka.topics, lambda: wanted, lambda _: None, now)
+    watcher._look()
+    clock_s[0] += 2 * FLOWING_S
+    assert watcher._look() == ENDS_READY_S
+    took_s[0] = 0.01
+    assert watcher._look() == pytest.approx(ENDS_REST * 0.01)
+    took_s[0] = 1.0
+    assert watcher._look() == ENDS_REST_MAX_S
 
 
 def test_a_partition_without_a_leader_hides_no_other_jobs_input(

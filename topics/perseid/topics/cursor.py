@@ -98,14 +98,14 @@ class Cursor(_Position):
 
     def __init__(
         self, bootstrap: Bootstrap, topic: str, partition: int, start: int, isolation: Isolation,
-        *, brief: bool = False,
+        *, brief: bool = False, **settings: int,
     ) -> None:  # fmt: skip
-        """`brief`: only one range will be read, so it prefetches little."""
+        """`brief`: one range will be read, so little is prefetched. `settings`: of `reading`."""
         from confluent_kafka import TopicPartition
 
         super().__init__(topic, partition, start)
         self._consumer: Consumer = clients.reader(
-            bootstrap, isolation=isolation, **(_BRIEF if brief else {})
+            bootstrap, isolation=isolation, **settings, **(_BRIEF if brief else {})
         )
         self._consumer.assign([TopicPartition(topic, partition, start)])
 

@@ -37,7 +37,9 @@ class GroupWriter(Protocol):
         """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Lets its connections go; another acquire opens it again."""
+        ...
 
 
 class KafkaGroupWriter:

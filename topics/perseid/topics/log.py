@@ -66,10 +66,18 @@ class LogWriter(Protocol):
 
 
 class KafkaLogReader:
-    """LogReader on Kafka; keeps a positioned consumer for each partition that it reads."""
+    """LogReader on Kafka; keeps a positioned consumer for each partition that it reads.
 
-    def __init__(self, bootstrap: Bootstrap, isolation: Isolation = "read_committed") -> None:
+    `fetch_wait_ms`: for which the broker holds a request for records that are not there yet. Longer
+    is cheaper, and shows the end of a log later.
+    """
+
+    def __init__(
+        self, bootstrap: Bootstrap, isolation: Isolation = "read_committed", *,
+        fetch_wait_ms: int = 100,
+    ) -> None:  # fmt: skip
         self._bootstrap, self._isolation = bootstrap, isolation
+        self._fetch_wait_ms = fetch_wait_ms
         self._cursors: dict[tuple[str, int], Cursor] = {}
 
     def read_from(
@@ -115,7 +123,10 @@ class KafkaLogReader:
             return cursor
         if cursor is not None:
             cursor.close()
-        return Cursor(self._bootstrap, topic, partition, offset, self._isolation)
+        return Cursor(
+            self._bootstrap, topic, partition, offset, self._isolation,
+            fetch_wait_ms=self._fetch_wait_ms,
+        )  # fmt: skip
 
 
 class KafkaLogWriter:
