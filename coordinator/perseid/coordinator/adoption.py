@@ -19,16 +19,15 @@ from perseid.coordinator import (
     token_time,
 )
 from perseid.coordinator.events import JobLoaded
+from perseid.coordinator.job.positions import Positions, positions_past
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import (
     Collecting,
     Issued,
     JobState,
     Now,
-    Positions,
     confirmed_epoch,
     issued_token,
-    positions_past,
 )
 from perseid.jobs.model.layout import Layout, build, upstream
 from perseid.jobs.model.spec import JobSpec
@@ -97,7 +96,7 @@ def _in_phase(
     if entry.desired == "stopped" and (plan is None or plan.owner is None):
         return job.move(Phase.STOPPED, now, "loaded: it had been stopped")
     if corrections.is_wanted(entry, plan, status):
-        job = replace(job, rewind_to=job.done)
+        job = replace(job, switch=job.switch.to_rewind(job.done))
     if error is not None:  # a new start: reports of the previous owner are outdated
         return job.move(Phase.WAITING, now, "loaded: it had failed and is wanted again")
     if plan is None or plan.owner not in workers:

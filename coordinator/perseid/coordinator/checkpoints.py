@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from perseid.coordinator import failing, holding, timing, trimming
 from perseid.coordinator.actions import Action, DeleteCheckpoints, PutPointers, WriteManifest
+from perseid.coordinator.job.positions import ranges_of
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.model import Collecting, Issued, JobState, Now, ranges_of
+from perseid.coordinator.model import Collecting, Issued, JobState, Now
 from perseid.records import CheckpointPointer, CheckpointPointers, Plan
 from perseid.state.durability.checkpoint import checkpoint_folder
 from perseid.topics.records import PartDone, PartFailed

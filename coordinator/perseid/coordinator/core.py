@@ -112,7 +112,7 @@ def _job_event(state: ClusterState, job: JobState, event: ev.JobEvent, now: Now)
             job, actions = _load_failed(job, event, now)
         case ev.ProgramLoaded(program=program, starts=starts):
             job = failing.answered(job, "program")
-            job = replace(job, loading_next=False, next_program=program, next_starts=starts)
+            job = replace(job, switch=job.switch.loaded(program, starts))
         case ev.ProgramFailed():
             job = _program_failed(job, event, now)
         case ev.ProgressLost(text=text):
@@ -207,11 +207,11 @@ def _drive(state: ClusterState, job: JobState, now: Now) -> Step:
     if not job.begun:
         return _begin(state, job, now)
     actions: list[Action] = []
-    if job.rewind_to is not None:
+    if job.switch.rewind_to is not None:
         if job.wants_stop:
-            return switching.finish_stop(replace(job, rewind_to=None), now)
+            return switching.finish_stop(replace(job, switch=job.switch.rewind_over()), now)
         job, actions = corrections.correct(job, state.epoch, now)
-        if job.rewind_to is not None or job.phase in _ENDED:
+        if job.switch.rewind_to is not None or job.phase in _ENDED:
             return job, actions
     job, more = _own(state, job, now)
     actions += more
@@ -338,7 +338,7 @@ def _registry_seen(
 def _entry_changed(job: JobState, entry: JobEntry, now: Now) -> Step:
     ended = job.phase in _ENDED or entry.uuid != job.entry.uuid
     timing = None if ended else job.timing  # of another state, or of long ago
-    job = replace(job, entry=entry, timing=timing, rejected="", next_retry_s=0.0)
+    job = replace(job, entry=entry, timing=timing, switch=job.switch.entry_changed())
     if job.phase is Phase.LOADING or entry.desired == "removed" or not ended:
         return job, []  # the entry is compared again when the running load ends
     return job.move(Phase.LOADING, now, "its entry changed"), [LoadJob(job.name, entry)]
@@ -404,7 +404,7 @@ def _action_failed(job: JobState, action: str, text: str, now: Now) -> Step:
 
 
 def _program_failed(job: JobState, event: ev.ProgramFailed, now: Now) -> JobState:
-    job = replace(job, loading_next=False, next_retry_s=now.monotonic_s + 1.0)
+    job = replace(job, switch=job.switch.load_failed(now.monotonic_s))
     if event.archive != job.entry.archive:
         return job
     job, text, final = failing.settled(job, "program", event.kind, event.text, now)
@@ -412,7 +412,7 @@ def _program_failed(job: JobState, event: ev.ProgramFailed, now: Now) -> JobStat
         line = cut(f"the applied revision cannot be read yet: {headline(text)}", EVENT_MAX)
         return job if line in job.events else job.with_events(line)
     line = f"the applied revision cannot run, the old one continues: {text}"
-    return replace(job.with_events(line), rejected=event.archive)
+    return replace(job.with_events(line), switch=job.switch.refused(event.archive))
 
 
 def _ends_seen(

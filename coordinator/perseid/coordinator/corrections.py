@@ -24,17 +24,10 @@ from dataclasses import replace
 
 from perseid.coordinator import failing, statuses, switching, token_time
 from perseid.coordinator.actions import Action, AppendRewind, LoadJob, PutPlan, PutStatus
+from perseid.coordinator.job.positions import first_positions, positions_past
+from perseid.coordinator.job.program import Program
 from perseid.coordinator.lifecycle import OWNED, Phase
-from perseid.coordinator.model import (
-    Issued,
-    JobState,
-    Now,
-    Program,
-    Tip,
-    first_positions,
-    issued_token,
-    positions_past,
-)
+from perseid.coordinator.model import Issued, JobState, Now, Tip, issued_token
 from perseid.errors import ProcessDied, RetryableError
 from perseid.jobs.model.layout import build
 from perseid.jobs.operations.change import incompatibilities, only_loosens
@@ -107,7 +100,9 @@ def _as_failed_before(job: JobState, now: Now, error: dict[str, object], why: st
     if job.phase in OWNED:  # its fragment may still run the epoch
         job, disowned = failing.disown(job, why)
         actions += disowned
-    job = replace(job, error=error, rewind_to=job.done, fragment="", status=status)
+    job = replace(
+        job, error=error, switch=job.switch.to_rewind(job.done), fragment="", status=status
+    )
     job = job.move(Phase.LOADING, now, why)
     return job, [*actions, LoadJob(job.name, job.entry)]
 
@@ -120,7 +115,7 @@ def is_under_way(job: JobState) -> bool:
 
 
 def correct(job: JobState, coordinator_epoch: int, now: Now) -> Step:
-    """One step from the failure to the corrected revision; clears `rewind_to` at the end."""
+    """One step from the failure to the corrected revision; the rewind is over at the end."""
     target = _rewind_target(job)
     if target is None:
         return _take_over(job, now)
@@ -146,18 +141,22 @@ def _rewind_target(job: JobState) -> Tip | None:
 def _take_over(job: JobState, now: Now) -> Step:
     """Nothing is in flight: decides which revision resumes after the last done epoch."""
     if not job.wants_switch:
-        return replace(job, rewind_to=None), []
-    target = job.next_program
-    if target is None or target.archive != job.entry.archive:
+        return _rewind_over(job), []
+    target = job.switch.target_of(job.entry.archive)
+    if target is None:
         return switching.load(job, now)
     if switching.may_adopt(job):
-        return switching.adopt_program(replace(job, rewind_to=None), target, now)
+        return switching.adopt_program(_rewind_over(job), target, now)
     if job.error is not None and job.error.get(AGAIN):
         return _finish(job, now, "the revision before cannot end without input either")
     if job.program is not None and _can_continue(job.program, target):
         reason = f"revision {target.revision} resumes after epoch {job.done}: only settings differ"
         return _change_revision(job, now, target, reason)
-    return replace(job, rewind_to=None), []
+    return _rewind_over(job), []
+
+
+def _rewind_over(job: JobState) -> JobState:
+    return replace(job, switch=job.switch.rewind_over())
 
 
 def _can_continue(old: Program, new: Program) -> bool:
@@ -167,10 +166,10 @@ def _can_continue(old: Program, new: Program) -> bool:
 
 def _finish(job: JobState, now: Now, why: str) -> Step:
     """One step towards the corrected revision, which ends the failed epoch."""
-    target, plan = job.next_program, job.plan
-    if job.rejected == job.entry.archive:
+    target, plan = job.switch.target_of(job.entry.archive), job.plan
+    if job.switch.rejected == job.entry.archive:
         return _cannot_finish(job, now, why, [job.events[-1].partition(": ")[2]])
-    if target is None or target.archive != job.entry.archive:
+    if target is None:
         return switching.load(job, now)
     if plan is None or job.program is None:
         return job, []
@@ -192,8 +191,8 @@ def _change_revision(job: JobState, now: Now, target: Program, reason: str) -> S
         archive=target.archive, reason=reason,
     )  # fmt: skip
     job = replace(
-        job, plan=plan, generation=plan.generation, program=target, next_program=None,
-        next_starts={}, layout=build(target.spec, plan.layout), rewind_to=None,
+        job, plan=plan, generation=plan.generation, program=target,
+        layout=build(target.spec, plan.layout), switch=job.switch.completed().rewind_over(),
     ).with_events(reason)  # fmt: skip
     job, actions = failing.forgotten(job, now)
     return job, [PutPlan(job.name, plan), *actions]
@@ -207,12 +206,13 @@ def _cannot_finish(job: JobState, now: Now, why: str, reasons: list[str]) -> Ste
     )
     if job.error is not None and job.error["kind"] in _TRANSIENT:
         # A host may be the cause, so the old revision is retried; the other one may follow it.
-        return replace(job.with_events(text), next_program=None, rewind_to=None), []
+        switch = job.switch.dropped().rewind_over()
+        return replace(job.with_events(text), switch=switch), []
     advice = (
         f"apply a revision first that only corrects keyed operators or settings of {before}, and "
         f"this one when it runs; or `perseid jobs start {job.name} --from scratch`"
     )
-    job = replace(job, next_program=None)
+    job = replace(job, switch=job.switch.dropped())
     return failing.permanent(job, now, "RefusedError", text, advice)
 
 

@@ -15,8 +15,9 @@ from dataclasses import replace
 
 from perseid.coordinator import corrections, failing
 from perseid.coordinator.actions import Action
+from perseid.coordinator.job.positions import ranges_of
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.model import JobState, Now, issued_token, ranges_of
+from perseid.coordinator.model import JobState, Now, issued_token
 
 TOPICS_S = 1.0  # between two looks
 RANGES_SHOWN = 4

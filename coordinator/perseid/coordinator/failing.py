@@ -143,8 +143,8 @@ def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = ""
     """Stops the job with an error that names the next step."""
     error = status_error(job, kind, text, next_step or advice(job.name, kind, text))
     job = replace(
-        job, error=error, fragment="", collecting=None, checkpoint_ready=False, rewind_to=None,
-        unexpected=0, unloaded=None,
+        job, error=error, fragment="", collecting=None, checkpoint_ready=False,
+        switch=job.switch.rewind_over(), unexpected=0, unloaded=None,
     )  # fmt: skip
     job = job.with_events(f"failed: {kind}").move(Phase.FAILED, now, f"{kind}: {text[:200]}")
     job, actions = statuses.write(job, now)

@@ -8,7 +8,8 @@ checkpoint that succeeds lets the job resume.
 
 from __future__ import annotations
 
-from perseid.coordinator.model import JobState, ranges_of
+from perseid.coordinator.job.positions import ranges_of
+from perseid.coordinator.model import JobState
 
 TOKENS_MAX = 20_000  # two hours at three epochs a second
 RANGES_MAX = 400_000  # named by these tokens: about 100 MB of the leader's memory

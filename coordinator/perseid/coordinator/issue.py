@@ -19,8 +19,9 @@ from perseid.coordinator import (
     token_time,
     watermark,
 )
+from perseid.coordinator.job.positions import positions_after, ranges_of
 from perseid.coordinator.lifecycle import OWNED, Phase
-from perseid.coordinator.model import Issued, JobState, Now, positions_after, ranges_of
+from perseid.coordinator.model import Issued, JobState, Now
 from perseid.coordinator.splits import ordered_sources, split
 from perseid.jobs.model.spec import EpochSpec
 from perseid.topics.records import EpochDone, SourceRange, Token

@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from perseid.clocks import growing_s
+from perseid.coordinator.job.positions import ranges_of
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.model import JobState, ranges_of
+from perseid.coordinator.model import JobState
 from perseid.coordinator.watching import Watcher
 from perseid.errors import PerseidError
 from perseid.topics.admin import Partition

@@ -6,11 +6,14 @@ happens when another process becomes leader or when the outcome of a write is un
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perseid.coordinator import lifecycle
+from perseid.coordinator.job.positions import Positions
+from perseid.coordinator.job.program import Program
+from perseid.coordinator.job.switch import Switch
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.planners.live_timing import Timing
 from perseid.coordinator.token_time import NEVER, Time
@@ -19,7 +22,6 @@ from perseid.errors import LogTruncated
 from perseid.errors.settling import Repeated
 from perseid.errors.texts import EVENT_MAX, cut
 from perseid.jobs.model.layout import Layout
-from perseid.jobs.model.spec import JobSpec
 from perseid.records import (
     CheckpointPointer,
     CheckpointPointers,
@@ -35,7 +37,6 @@ from perseid.topics.records import (
     FragmentState,
     InputCheck,
     PartDone,
-    SourceRange,
     Token,
 )
 
@@ -54,29 +55,6 @@ class Now:
     monotonic_s: float
     wall_ms: int
     time_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """One validated revision of a job, from its archive."""
-
-    revision: str
-    archive: str
-    spec: JobSpec
-    upstream_fingerprint: str = ""  # `change.upstream_fingerprint`, if a failed epoch must be ended
-    code: str = ""  # `change.code` of it, likewise
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """The next offset of one source partition that no token has named yet."""
-
-    topic: str
-    topic_id: str
-    offset: int
-
-
-Positions = Mapping[tuple[str, int], Position]  # by (source, partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +173,7 @@ class JobState:
     truncated_s: float = 0.0  # as a look at the topics after this moment shows
     tries: int = 0  # all of these failures, of this leader
     retry_s: float = 0.0  # not placed again before
-    next_program: Program | None = None  # a switch's target, once it is loaded
-    next_starts: Positions = field(default_factory=dict)  # of sources that only it has
-    loading_next: bool = False
-    next_retry_s: float = 0.0  # not loaded again before
-    rejected: str = ""  # the archive of a switch that cannot be loaded
-    rewind_to: int | None = None  # the epoch to rewind the chain to before resuming
+    switch: Switch = field(default_factory=Switch)
     error: Mapping[str, Any] | None = None  # of its last failure, until that epoch is done
     events: tuple[str, ...] = ()
     totals: Totals = field(default_factory=Totals)  # of this leader, also while LOADING
@@ -214,7 +187,7 @@ class JobState:
         """Whether the user wants another revision than the plan has, and it may yet run."""
         return (
             self.entry.desired == "running" and self.plan is not None
-            and self.entry.archive not in (self.plan.archive, self.rejected)
+            and self.entry.archive not in (self.plan.archive, self.switch.rejected)
         )  # fmt: skip
 
     @property
@@ -299,38 +272,3 @@ def confirmed_epoch(job: JobState, record: EpochDone | EventTimes | FragmentStat
     if token is None:
         return record.epoch if record.epoch <= job.base.epoch else 0
     return record.epoch if token.offset == record.token_offset else 0
-
-
-def positions_after(start: Positions, ranges: tuple[SourceRange, ...]) -> Positions:
-    """`start`, advanced past `ranges`."""
-    moved = dict(start)
-    for r in ranges:
-        moved[r.source, r.partition] = Position(r.topic, r.topic_id, r.end)
-    return moved
-
-
-def positions_past(spec: JobSpec, start: Positions, tokens: Iterable[Token]) -> Positions:
-    """`start`, advanced past what `tokens` name of the sources of `spec`."""
-    for token in tokens:
-        start = positions_after(start, ranges_in(spec, token))
-    return start
-
-
-def first_positions(spec: JobSpec, tokens: Iterable[Token]) -> Positions:
-    """The start of each partition of `spec` in the earliest of `tokens` that names it."""
-    found: dict[tuple[str, int], Position] = {}
-    for token in tokens:
-        for r in ranges_in(spec, token):  # if a partition is split, its first piece counts
-            found.setdefault((r.source, r.partition), Position(r.topic, r.topic_id, r.start))
-    return found
-
-
-def ranges_of(token: Token) -> tuple[SourceRange, ...]:
-    """The ranges of all splits; pieces of one partition in their order."""
-    return tuple(r for split in token.splits for r in split)
-
-
-def ranges_in(spec: JobSpec, token: Token) -> tuple[SourceRange, ...]:
-    """The ranges of `spec`'s sources; another revision may have used a name for another topic."""
-    topics = {name: source.topic for name, source in spec.sources.items()}
-    return tuple(r for r in ranges_of(token) if topics.get(r.source) == r.topic)

@@ -6,14 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from perseid.coordinator.events import SourceTopic
-from perseid.coordinator.model import (
-    JobState,
-    Now,
-    Position,
-    Positions,
-    first_positions,
-    ranges_of,
-)
+from perseid.coordinator.job.positions import Position, Positions, first_positions, ranges_of
+from perseid.coordinator.model import JobState, Now
 from perseid.errors import (
     LogTruncated,
     PermanentError,

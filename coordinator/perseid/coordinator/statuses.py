@@ -30,7 +30,7 @@ def name_of(job: JobState) -> str:
 
 def _rescaling(job: JobState) -> bool:
     """From the load of a program with other partitions until its first owner has state."""
-    plan, target = job.plan, job.next_program
+    plan, target = job.plan, job.switch.target
     if target is not None and job.program is not None:
         return target.archive == job.entry.archive and bool(resized(job.program.spec, target.spec))
     if plan is None or job.newest is None or job.phase is Phase.RUNNING:
@@ -66,7 +66,7 @@ def write(job: JobState, now: Now) -> tuple[JobState, list[Action]]:
 
     While a failed epoch is being handled the status stays "failed", so that a new leader sees it.
     """
-    if job.rewind_to is not None:
+    if job.switch.rewind_to is not None:
         return job, []
     if job.status is not None and job.status == status_of(job, job.status.time_ms):
         return job, []

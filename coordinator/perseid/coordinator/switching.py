@@ -19,8 +19,9 @@ from dataclasses import replace
 
 from perseid.coordinator import checkpoints, failing, issue
 from perseid.coordinator.actions import Action, AppendToken, LoadProgram, PutPlan
+from perseid.coordinator.job.program import Program
 from perseid.coordinator.lifecycle import OWNED, Phase
-from perseid.coordinator.model import JobState, Now, Program
+from perseid.coordinator.model import JobState, Now
 from perseid.jobs.model.layout import build
 from perseid.jobs.operations.change import needs_new_layout, resized
 
@@ -46,8 +47,8 @@ def finish_stop(job: JobState, now: Now) -> Step:
 
 def switch(job: JobState, coordinator_epoch: int, now: Now) -> Step:
     """One step towards the entry's revision."""
-    target = job.next_program
-    if target is None or target.archive != job.entry.archive:
+    target = job.switch.target_of(job.entry.archive)
+    if target is None:
         return load(job, now)
     if may_adopt(job):
         return adopt_program(job, target, now)
@@ -104,10 +105,10 @@ def _final(job: JobState, coordinator_epoch: int, now: Now, *, checkpoint: bool)
 
 def load(job: JobState, now: Now) -> Step:
     """Requests a load of the entry's revision: once, and again some time after a failure."""
-    if job.loading_next or now.monotonic_s < job.next_retry_s:
+    if not job.switch.may_load(now.monotonic_s):
         return job, []
     known = frozenset((source, at.topic) for (source, _), at in job.positions.items())
-    job = replace(job, loading_next=True, next_program=None)
+    job = replace(job, switch=job.switch.load_begun())
     return job, [LoadProgram(job.name, job.entry.revision, job.entry.archive, known)]
 
 
@@ -128,12 +129,11 @@ def adopt_program(job: JobState, target: Program, now: Now) -> Step:
         job = job.with_events(f"rescaled after epoch {job.tip.epoch}: {sizes}")
     sources = {name: source.topic for name, source in target.spec.sources.items()}
     kept = {k: p for k, p in job.positions.items() if sources.get(k[0]) == p.topic}
-    positions = {**job.next_starts, **kept}
+    positions = {**job.switch.starts, **kept}
     job = replace(
-        job, plan=plan, generation=plan.generation, program=target, next_program=None,
-        next_starts={}, layout=build(target.spec, plan.layout), positions=positions,
-        has_backlog=False,
-        fragment="", reached_s=now.monotonic_s,
+        job, plan=plan, generation=plan.generation, program=target,
+        layout=build(target.spec, plan.layout), switch=job.switch.completed(),
+        positions=positions, has_backlog=False, fragment="", reached_s=now.monotonic_s,
     ).with_events(
         f"switched to revision {target.revision} after epoch {job.tip.epoch}"
     )  # fmt: skip

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from perseid.coordinator.model import JobState, confirmed_epoch, ranges_of
+from perseid.coordinator.job.positions import ranges_of
+from perseid.coordinator.model import JobState, confirmed_epoch
 from perseid.topics.records import EventTimes, ProgressRecord, Token
 
 IDLE_MS = 30_000  # three tokens of an idle job; a slower source makes its own rows late

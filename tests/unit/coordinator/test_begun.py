@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perseid.coordinator import sources
-from perseid.coordinator.model import Position, ranges_in
+from perseid.coordinator.job.positions import Position, ranges_in
 from perseid.jobs.model.spec import SourceSpec
 from perseid.topics.records import SourceRange, Token
 from support.coordinator import job_spec

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from perseid.coordinator.model import ranges_of
+from perseid.coordinator.job.positions import ranges_of
 from perseid.topics.records import Token
 from support.coordinator import Crashed, Leader, World
 from support.coordinator_steps import (

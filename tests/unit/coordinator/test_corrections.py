@@ -9,7 +9,7 @@ import pytest
 
 from perseid.coordinator import actions as act
 from perseid.coordinator.events import SourceTopic, TopicsSeen
-from perseid.coordinator.model import ranges_of
+from perseid.coordinator.job.positions import ranges_of
 from perseid.jobs.model.spec import EpochSpec, JobSpec, SourceSpec
 from perseid.topics.records import PartDone, Rewind
 from support.coordinator import TOPIC_ID, Crashed, Leader, World, job_spec

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from perseid.coordinator.corrections import DEATHS_MAX, FAILURES_MAX
-from perseid.coordinator.model import ranges_of
+from perseid.coordinator.job.positions import ranges_of
 from perseid.topics.records import Rewind, Token
 from support.coordinator import Crashed, Leader, World
 from support.coordinator_steps import JOB, last, new_revision, run, want

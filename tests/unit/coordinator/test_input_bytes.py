@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseid.coordinator import input_bytes, issue
-from perseid.coordinator.model import ranges_of
+from perseid.coordinator.job.positions import ranges_of
 from perseid.jobs.model.spec import JobSpec, SourceSpec
 from perseid.topics.records import EpochDone, InputCheck, Token
 from support.coordinator import Leader, World, job_spec

@@ -7,7 +7,7 @@ import pytest
 from perseid.coordinator import issue
 from perseid.coordinator.actions import AppendToken
 from perseid.coordinator.events import EndsSeen
-from perseid.coordinator.model import ranges_of
+from perseid.coordinator.job.positions import ranges_of
 from perseid.topics.records import EpochDone, Token
 from support.coordinator import Leader, World, job_spec
 

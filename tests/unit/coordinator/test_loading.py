@@ -9,8 +9,8 @@ import pytest
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator import foreign
+from perseid.coordinator.job.positions import ranges_of
 from perseid.coordinator.loading import HigherClaim, Loader
-from perseid.coordinator.model import ranges_of
 from perseid.coordinator.token_time import Time
 from perseid.errors import DamagedFile, PermanentError, RetryableError, TransientAnswer
 from perseid.records import CheckpointPointer, CheckpointPointers, JobStatus, Plan

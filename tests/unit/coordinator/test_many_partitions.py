@@ -6,7 +6,8 @@ import time
 from dataclasses import replace
 
 from perseid.coordinator import input_checks
-from perseid.coordinator.model import JobState, ranges_of
+from perseid.coordinator.job.positions import ranges_of
+from perseid.coordinator.model import JobState
 from perseid.jobs.operations.applying import SOURCE_PARTITIONS_MAX
 from perseid.topics import codec
 from perseid.topics.admin import MESSAGE_BYTES_MAX

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from perseid.coordinator import issue, pressure
-from perseid.coordinator.model import ranges_of
+from perseid.coordinator.job.positions import ranges_of
 from perseid.topics.records import OperatorState
 from support.coordinator import Leader, World, job_spec
 

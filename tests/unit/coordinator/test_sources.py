@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from perseid.coordinator.events import EndsSeen, SourceTopic, TopicsSeen
-from perseid.coordinator.model import ranges_of
+from perseid.coordinator.job.positions import ranges_of
 from support.coordinator import TOPIC_ID, Leader, World, job_entry
 
 JOB = "wordcount"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perseid.coordinator.model import first_positions
+from perseid.coordinator.job.positions import first_positions
 from perseid.coordinator.splits import SPLIT_RECORDS_MIN, UNEVEN, ordered_sources, split
 from perseid.jobs.model.spec import JobSpec, OperatorSpec, SinkSpec, SourceSpec
 from perseid.topics.records import SourceRange, Split

@@ -8,8 +8,8 @@ import pytest
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator import switching
+from perseid.coordinator.job.positions import ranges_of
 from perseid.coordinator.lifecycle import ALLOWED, InvalidTransition, Phase, check
-from perseid.coordinator.model import ranges_of
 from perseid.errors import FencedError
 from perseid.jobs.model.spec import OperatorSpec, SourceSpec
 from perseid.topics.records import PartFailed

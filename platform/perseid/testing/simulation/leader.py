@@ -11,11 +11,12 @@ from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator import token_time
 from perseid.coordinator.core import decide
+from perseid.coordinator.job.program import Program
 from perseid.coordinator.leadership import PROOFS_PER_SESSION, Lease, LeaseKeeper
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.loading import Clients, Known, Loader
 from perseid.coordinator.looking import Looking, Sources
-from perseid.coordinator.model import ClusterState, Now, Program
+from perseid.coordinator.model import ClusterState, Now
 from perseid.coordinator.outbox import Outbox
 from perseid.coordinator.performing import Performer, StepDown
 from perseid.coordinator.watching import Watcher
