@@ -19,6 +19,7 @@ from perseid.coordinator import (
     token_time,
 )
 from perseid.coordinator.events import JobLoaded
+from perseid.coordinator.job.health import Health
 from perseid.coordinator.job.positions import Positions, positions_past
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import (
@@ -56,11 +57,14 @@ def adopted(
         name=job.name, entry=loaded.entry, transition_log=job.transition_log,
         program=loaded.program, layout=layout, plan=plan, generation=loaded.generation,
         pointers=pointers if ours else None,
-        status=loaded.status, base=loaded.base, tokens=loaded.tokens, begun=loaded.begun,
+        base=loaded.base, tokens=loaded.tokens, begun=loaded.begun,
         highest_epoch=loaded.highest_epoch, ends=job.ends, issued_s=now.monotonic_s,
         checkpoint_s=now.monotonic_s, positions=_positions(loaded), reached_s=now.monotonic_s,
-        failures=failures if failures and failures.job_uuid == loaded.entry.uuid else None,
-        events=loaded.status.events if loaded.status is not None and loaded.begun else (),
+        health=Health(
+            failures=failures if failures and failures.job_uuid == loaded.entry.uuid else None,
+            events=loaded.status.events if loaded.status is not None and loaded.begun else (),
+            status=loaded.status,
+        ),
         ledger_highest=max(loaded.ledger.values(), default=0), totals=job.totals,
         trimmed_s=job.trimmed_s, untrimmed=job.untrimmed, log_time=loaded.log_time,
         timing=job.timing,
@@ -90,7 +94,7 @@ def _in_phase(
     status, entry, plan = loaded.status, loaded.entry, job.plan
     recorded = status if status is not None and status.job_uuid == entry.uuid else None
     error = recorded.error if recorded is not None else None
-    job = replace(job, error=error)
+    job = replace(job, health=job.health.with_error(error))
     if recorded is not None and (recorded.state, recorded.counter) == ("failed", entry.counter):
         return job.move(Phase.FAILED, now, "loaded: it had failed")
     if entry.desired == "stopped" and (plan is None or plan.owner is None):

@@ -28,7 +28,7 @@ def _lines(old: JobState | None, job: JobState) -> Iterator[tuple[int, str]]:
         level = logging.ERROR if f"-> {Phase.FAILED.name}:" in line else logging.INFO
         yield level, line.partition(" ")[2]  # without the time on the leader's own clock
     if old is not None and old.phase is not Phase.LOADING:  # else an earlier leader's
-        yield from ((logging.INFO, line) for line in _newer(old.events, job.events))
+        yield from ((logging.INFO, line) for line in _newer(old.health.events, job.health.events))
 
 
 def _newer(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:

@@ -253,7 +253,7 @@ def _own(state: ClusterState, job: JobState, now: Now) -> Step:
     owner = placement.choose(
         state.workers, placement.loads(state), shunned, placement.only_host(job)
     )
-    if owner is None or now.monotonic_s < job.retry_s:
+    if owner is None or now.monotonic_s < job.health.retry_s:
         return job, actions
     job, more = _place(job, owner, now)
     return job, actions + more
@@ -329,7 +329,7 @@ def _registry_seen(
         if job.phase in OWNED and job.plan and job.plan.owner in left:
             job = failing.left(job, now, job.plan.owner)
         damage = event.damaged.get(name, "")
-        if damage and damage not in job.events:
+        if damage and damage not in job.health.events:
             job = job.with_events(damage)  # the job keeps running on its last known entry
         state = state.with_job(job)
     return state, actions
@@ -363,11 +363,12 @@ def _load_failed(job: JobState, event: ev.JobLoadFailed, now: Now) -> Step:
     job, text, final = failing.settled(job, "load", event.kind, event.text, now)
     if final:
         return failing.permanent(job, now, PermanentError.__name__, text)
-    job = failing.tried(job if job.unloaded else replace(job, unexpected=0), event.kind)
-    if event.permanent or job.unexpected >= failing.TRIES_MAX:
+    job = replace(job, health=job.health.load_tried(event.kind))
+    if event.permanent or job.health.unexpected >= failing.TRIES_MAX:
         return failing.permanent(job, now, event.kind, event.text)
-    unloaded = failing.counted(job.unloaded, job, now, event.text)
-    return replace(job, load_at_s=now.monotonic_s + LOAD_RETRY_S, unloaded=unloaded), []
+    unloaded = failing.counted(job.health.unloaded, job, now, event.text)
+    health = job.health.not_loaded(unloaded)
+    return replace(job, load_at_s=now.monotonic_s + LOAD_RETRY_S, health=health), []
 
 
 def _unanswered(job: JobState, now: Now) -> JobState:
@@ -378,9 +379,9 @@ def _unanswered(job: JobState, now: Now) -> JobState:
         f"job {job.name} is being read, and for {LOAD_REPORTED_S:.0f} s ZooKeeper, Kafka or the "
         "store have not answered; `perseid doctor` asks each of them"
     )
-    job = job if text in job.events else job.with_events(text)
-    unloaded = failing.counted(job.unloaded, job, now, text)
-    return replace(job, loading_s=now.monotonic_s, unloaded=unloaded)
+    job = job if text in job.health.events else job.with_events(text)
+    unloaded = failing.counted(job.health.unloaded, job, now, text)
+    return replace(job, loading_s=now.monotonic_s, health=job.health.not_loaded(unloaded))
 
 
 def _lost_track(job: JobState, now: Now, why: str) -> JobState:
@@ -397,9 +398,9 @@ def _action_failed(job: JobState, action: str, text: str, now: Now) -> Step:
     job = _lost_track(job, now, f"{action}: {text}")
     if action not in _APPENDS:
         return job, []
-    failures = failing.counted(job.failures, job, now, text)
+    failures = failing.counted(job.health.failures, job, now, text)
     load_at_s = now.monotonic_s + max(LOAD_RETRY_S, failing.delay_s(failures.count))
-    job = replace(job, failures=failures, load_at_s=load_at_s)
+    job = replace(job, health=job.health.counted(failures), load_at_s=load_at_s)
     return job, [PutFailures(job.name, failures)]
 
 
@@ -410,7 +411,7 @@ def _program_failed(job: JobState, event: ev.ProgramFailed, now: Now) -> JobStat
     job, text, final = failing.settled(job, "program", event.kind, event.text, now)
     if not (event.permanent or final):  # no input is named meanwhile, so users must see why
         line = cut(f"the applied revision cannot be read yet: {headline(text)}", EVENT_MAX)
-        return job if line in job.events else job.with_events(line)
+        return job if line in job.health.events else job.with_events(line)
     line = f"the applied revision cannot run, the old one continues: {text}"
     return replace(job.with_events(line), switch=job.switch.refused(event.archive))
 
@@ -477,7 +478,7 @@ def _settled(
     """Holds back a transient error: a broker that is starting may not know all topics yet."""
     if not isinstance(error, TransientAnswer):
         return failing.answered(job, "topics"), error
-    first = "topics" not in job.answers
+    first = "topics" not in job.health.answers
     job, text, final = failing.settled(job, "topics", TransientAnswer.__name__, str(error), now)
     if first:
         job = job.with_events(

@@ -57,21 +57,21 @@ def is_wanted(entry: JobEntry, plan: Plan | None, status: JobStatus | None) -> b
 
 def may_replace_failed(job: JobState) -> bool:
     """Whether the old revision is in a crash loop while another one is wanted."""
-    dies = job.deaths >= DEATHS_MAX and job.in_flight > 0
-    return (dies or job.tries >= FAILURES_MAX) and job.wants_switch
+    dies = job.health.deaths >= DEATHS_MAX and job.in_flight > 0
+    return (dies or job.health.tries >= FAILURES_MAX) and job.wants_switch
 
 
 def give_way(job: JobState, now: Now) -> Step:
     """Treats a job in a crash loop as one that failed before the user changed it."""
     assert job.plan is not None
-    assert job.failures is not None
-    dies = job.deaths >= DEATHS_MAX
+    assert job.health.failures is not None
+    dies = job.health.deaths >= DEATHS_MAX
     what = (
-        f"processes of revision {job.plan.revision} died {job.deaths} times" if dies
-        else f"revision {job.plan.revision} failed {job.tries} times"
+        f"processes of revision {job.plan.revision} died {job.health.deaths} times" if dies
+        else f"revision {job.plan.revision} failed {job.health.tries} times"
     )  # fmt: skip
     text = f"in epoch {job.done + 1} {what}, so revision {job.entry.revision} takes it over"
-    last = f"{text}; the last time: {job.failures.text}"
+    last = f"{text}; the last time: {job.health.failures.text}"
     kind = ProcessDied.__name__ if dies else RetryableError.__name__
     error = failing.status_error(job, kind, last, failing.advice(job.name))
     error = {**error, AGAIN: is_under_way(job)}
@@ -101,8 +101,9 @@ def _as_failed_before(job: JobState, now: Now, error: dict[str, object], why: st
         job, disowned = failing.disown(job, why)
         actions += disowned
     job = replace(
-        job, error=error, switch=job.switch.to_rewind(job.done), fragment="", status=status
-    )
+        job, health=job.health.with_error(error).written(status),
+        switch=job.switch.to_rewind(job.done), fragment="",
+    )  # fmt: skip
     job = job.move(Phase.LOADING, now, why)
     return job, [*actions, LoadJob(job.name, job.entry)]
 
@@ -110,7 +111,7 @@ def _as_failed_before(job: JobState, now: Now, error: dict[str, object], why: st
 def is_under_way(job: JobState) -> bool:
     """Whether the failed revision only has to end its work before another one takes over."""
     last = job.last_token
-    ends = job.error is not None or (last is not None and last.final)
+    ends = job.health.error is not None or (last is not None and last.final)
     return ends and job.wants_switch
 
 
@@ -147,7 +148,7 @@ def _take_over(job: JobState, now: Now) -> Step:
         return switching.load(job, now)
     if switching.may_adopt(job):
         return switching.adopt_program(_rewind_over(job), target, now)
-    if job.error is not None and job.error.get(AGAIN):
+    if job.health.error is not None and job.health.error.get(AGAIN):
         return _finish(job, now, "the revision before cannot end without input either")
     if job.program is not None and _can_continue(job.program, target):
         reason = f"revision {target.revision} resumes after epoch {job.done}: only settings differ"
@@ -168,7 +169,7 @@ def _finish(job: JobState, now: Now, why: str) -> Step:
     """One step towards the corrected revision, which ends the failed epoch."""
     target, plan = job.switch.target_of(job.entry.archive), job.plan
     if job.switch.rejected == job.entry.archive:
-        return _cannot_finish(job, now, why, [job.events[-1].partition(": ")[2]])
+        return _cannot_finish(job, now, why, [job.health.events[-1].partition(": ")[2]])
     if target is None:
         return switching.load(job, now)
     if plan is None or job.program is None:
@@ -204,7 +205,7 @@ def _cannot_finish(job: JobState, now: Now, why: str, reasons: list[str]) -> Ste
         f"epoch {job.done + 1} failed and {why}, so the changed revision has to end it, and "
         f"revision {job.entry.revision} cannot: {'; '.join(reasons)}"
     )
-    if job.error is not None and job.error["kind"] in _TRANSIENT:
+    if job.health.error is not None and job.health.error["kind"] in _TRANSIENT:
         # A host may be the cause, so the old revision is retried; the other one may follow it.
         switch = job.switch.dropped().rewind_over()
         return replace(job.with_events(text), switch=switch), []

@@ -31,22 +31,23 @@ def looked(job: JobState, now: Now) -> JobState:
     Looks that piled up while the leader was stalled arrive at once and count once.
     """
     if job.phase is not Phase.RUNNING or job.in_flight == 0:
-        return replace(job, stalled_for_s=0.0) if job.stalled_for_s else job
-    passed_s = min(TOPICS_S, now.monotonic_s - job.looked_s)
-    return replace(job, stalled_for_s=job.stalled_for_s + passed_s, looked_s=now.monotonic_s)
+        health = job.health.waits_no_more()
+        return job if health is job.health else replace(job, health=health)
+    return replace(job, health=job.health.waited(now.monotonic_s, TOPICS_S))
 
 
 def is_up(job: JobState) -> bool:
     """Whether the running epoch has used up its time."""
-    return job.program is not None and job.stalled_for_s > job.program.spec.epoch.timeout_s
+    return job.program is not None and job.health.stalled_for_s > job.program.spec.epoch.timeout_s
 
 
 def fail(job: JobState, now: Now) -> Step:
     """The permanent failure; its text names what the epoch reads."""
     owner = job.plan.owner if job.plan is not None else None
+    for_s = job.health.stalled_for_s
     text = (
-        f"epoch {job.done + 1} has not ended on worker {owner} after {job.stalled_for_s:.0f} s, "
-        f"and `epoch.timeout` of job.yaml allows no more{_reads(job)}"
+        f"epoch {job.done + 1} has not ended on worker {owner} after {for_s:.0f} s, and "
+        f"`epoch.timeout` of job.yaml allows no more{_reads(job)}"
     )
     advice = (
         f"look for an operator that waits or loops without end, or give its epochs more time "

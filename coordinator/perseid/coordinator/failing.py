@@ -25,7 +25,6 @@ from perseid.errors import (
     LogTruncated,
     ReplayDataLost,
     TopicIdentityChanged,
-    UnexpectedError,
     settling,
 )
 from perseid.errors.headline import headline
@@ -47,29 +46,19 @@ def delay_s(count: int) -> float:
     return growing_s(count - 1, RETRY_FIRST_S, RETRY_MAX_S)
 
 
-def tried(job: JobState, kind: str) -> JobState:
-    """Counts the failure if it is an unexpected error."""
-    return replace(job, unexpected=job.unexpected + (kind == UnexpectedError.__name__))
-
-
 def with_tries(job: JobState, text: str) -> str:
     """The text of an unexpected error at its last try."""
-    tries = f"Epoch {job.done + 1} was tried {job.unexpected} times; the job's state is kept"
+    tries = f"Epoch {job.done + 1} was tried {job.health.unexpected} times; the job's state is kept"
     return f"{cut(text, TEXT_MAX - len(tries) - 1)}\n{tries}"
 
 
 def transient(job: JobState, now: Now, text: str, *, died: bool = False) -> Step:
     """Counts a failure; the job is placed again after its delay. `died`: a process has died."""
-    failures = counted(job.failures, job, now, text)
-    job = replace(
-        job,
-        failures=failures,
-        failed_at=job.done,
-        deaths=job.deaths + died,
-        tries=job.tries + 1,
-        retry_s=now.monotonic_s + delay_s(failures.count),
-        fragment="",
-    ).with_events(f"failure {failures.count}: {headline(failures.text)}")
+    failures = counted(job.health.failures, job, now, text)
+    retry_s = now.monotonic_s + delay_s(failures.count)
+    health = job.health.failed(failures, job.done, retry_s, died=died)
+    job = replace(job, health=health, fragment="")
+    job = job.with_events(f"failure {failures.count}: {headline(failures.text)}")
     return job.move(Phase.WAITING, now, text[:200]), [PutFailures(job.name, failures)]
 
 
@@ -84,10 +73,10 @@ def counted(before: JobFailures | None, job: JobState, now: Now, text: str) -> J
 
 def forgotten(job: JobState, now: Now) -> Step:
     """Clears the failures of the previous revision when another one begins."""
-    if job.failures is None or job.failures.count == 0:
+    if not job.health.is_failing:
         return job, []
     failures = JobFailures(job.entry.uuid, 0, now.wall_ms)
-    job = replace(job, failures=failures, deaths=0, unexpected=0, tries=0, retry_s=now.monotonic_s)
+    job = replace(job, health=job.health.recovered(failures).retry_at(now.monotonic_s))
     return job, [PutFailures(job.name, failures)]
 
 
@@ -98,7 +87,7 @@ def settled(
 
     Only broker answers become final, by repetition (`perseid.errors.settling`).
     """
-    answer = settling.heard(job.answers.get(where), where, kind, now.monotonic_s)
+    answer = settling.heard(job.health.answers.get(where), where, kind, now.monotonic_s)
     if answer is None or not answer.is_final:
         return _with_answer(job, where, answer), text, False
     return answered(job, where), settling.final_text(text, answer), True
@@ -106,12 +95,12 @@ def settled(
 
 def answered(job: JobState, where: str) -> JobState:
     """The job after something other than a transient answer arrived from `where`."""
-    return _with_answer(job, where, None) if where in job.answers else job
+    return _with_answer(job, where, None)
 
 
 def _with_answer(job: JobState, where: str, answer: Repeated | None) -> JobState:
-    others = {place: known for place, known in job.answers.items() if place != where}
-    return replace(job, answers=others if answer is None else {**others, where: answer})
+    health = job.health.answered(where, answer)
+    return job if health is job.health else replace(job, health=health)
 
 
 def handed_over(job: JobState, now: Now, worker: str) -> JobState:
@@ -125,17 +114,18 @@ def left(job: JobState, now: Now, worker: str) -> JobState:
 
 
 def _passed_on(job: JobState, now: Now, text: str) -> JobState:
-    job = replace(job, fragment="", retry_s=now.monotonic_s).with_events(text)
+    health = job.health.retry_at(now.monotonic_s)
+    job = replace(job, fragment="", health=health).with_events(text)
     return job.move(Phase.WAITING, now, text)
 
 
 def progressed(job: JobState, now: Now) -> Step:
     """Clears the failures once an epoch is done that was not done at the last failure."""
     job = answered(job, "worker")
-    if job.failures is None or job.failures.count == 0 or job.done <= job.failed_at:
+    if not job.health.is_failing or job.done <= job.health.failed_at:
         return job, []
     failures = JobFailures(job.entry.uuid, 0, now.wall_ms)
-    job = replace(job, failures=failures, deaths=0, unexpected=0, tries=0)
+    job = replace(job, health=job.health.recovered(failures))
     return job, [PutFailures(job.name, failures)]
 
 
@@ -143,8 +133,8 @@ def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = ""
     """Stops the job with an error that names the next step."""
     error = status_error(job, kind, text, next_step or advice(job.name, kind, text))
     job = replace(
-        job, error=error, fragment="", collecting=None, checkpoint_ready=False,
-        switch=job.switch.rewind_over(), unexpected=0, unloaded=None,
+        job, health=job.health.ended(error), fragment="", collecting=None, checkpoint_ready=False,
+        switch=job.switch.rewind_over(),
     )  # fmt: skip
     job = job.with_events(f"failed: {kind}").move(Phase.FAILED, now, f"{kind}: {text[:200]}")
     job, actions = statuses.write(job, now)
@@ -154,8 +144,8 @@ def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = ""
 def status_error(job: JobState, kind: str, text: str, next_step: str) -> dict[str, Any]:
     """The error of a status. `epoch`: the last done one; `owner`: its host has the state logs."""
     owner = job.plan.owner if job.plan is not None else None
-    if owner is None and job.error is not None:  # the job has not run since
-        owner = job.error.get("owner")
+    if owner is None and job.health.error is not None:  # the job has not run since
+        owner = job.health.error.get("owner")
     return {
         "kind": cut(kind, EVENT_MAX), "text": cut(text), "next": cut(next_step), "epoch": job.done,
         "owner": owner,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perseid.coordinator import lifecycle
+from perseid.coordinator.job.health import Health
 from perseid.coordinator.job.positions import Positions
 from perseid.coordinator.job.program import Program
 from perseid.coordinator.job.switch import Switch
@@ -19,15 +20,11 @@ from perseid.coordinator.planners.live_timing import Timing
 from perseid.coordinator.token_time import NEVER, Time
 from perseid.coordinator.totals import Totals
 from perseid.errors import LogTruncated
-from perseid.errors.settling import Repeated
-from perseid.errors.texts import EVENT_MAX, cut
 from perseid.jobs.model.layout import Layout
 from perseid.records import (
     CheckpointPointer,
     CheckpointPointers,
     JobEntry,
-    JobFailures,
-    JobStatus,
     Plan,
     WorkerInfo,
 )
@@ -41,7 +38,6 @@ from perseid.topics.records import (
 )
 
 TRANSITIONS_MAX = 40  # enough to show how a job reached its state
-EVENTS_MAX = 20  # of a job's status in ZooKeeper; a line each
 RECENT_S = 10.0  # window of the displayed rates
 
 
@@ -121,7 +117,6 @@ class JobState:
     plan: Plan | None = None
     generation: int = 0  # the highest ever assigned under this name
     pointers: CheckpointPointers | None = None
-    status: JobStatus | None = None  # as last written
     base: Tip = Tip(0, -1)  # the tokens below start after it
     tokens: tuple[Issued, ...] = ()
     begun: bool = False  # the chain in the token log is this job UUID's
@@ -147,8 +142,6 @@ class JobState:
     throttle_factor: float = 1.0  # share of `size` allowed while states are near their limit
     done: int = 0  # all epochs up to this one are logged and committed
     ledger_highest: int = 0  # highest epoch in any ledger partition
-    stalled_for_s: float = 0.0  # time without a reported end of an epoch
-    looked_s: float = 0.0  # when that was last checked
     fragment: str = ""  # the owner's last report: restoring, running, ...
     unheard: str = ""  # why workers' reports may be missing, until it is loaded
     recent: tuple[Done, ...] = ()
@@ -163,19 +156,10 @@ class JobState:
     checkpoint_ready: bool = False  # its manifest is being written
     checks: tuple[InputCheck, ...] = ()  # of done epochs, for the next tokens to carry
     checks_to: int = 0  # epochs up to this one are carried or in `checks`
-    failures: JobFailures | None = None
-    unloaded: JobFailures | None = None  # while LOADING: why it could not be read
-    answers: Mapping[str, Repeated] = field(default_factory=dict)  # transient, by origin
-    failed_at: int = 0  # `done` when the last failure was counted
-    deaths: int = 0  # of these failures, process deaths; of this leader
-    unexpected: int = 0  # of these, errors of code or data without a type (`failing`)
     truncated: LogTruncated | None = None  # a truncated source, or a new topic of that name,
     truncated_s: float = 0.0  # as a look at the topics after this moment shows
-    tries: int = 0  # all of these failures, of this leader
-    retry_s: float = 0.0  # not placed again before
     switch: Switch = field(default_factory=Switch)
-    error: Mapping[str, Any] | None = None  # of its last failure, until that epoch is done
-    events: tuple[str, ...] = ()
+    health: Health = field(default_factory=Health)
     totals: Totals = field(default_factory=Totals)  # of this leader, also while LOADING
 
     @property
@@ -233,9 +217,8 @@ class JobState:
         return replace(self, phase=phase, transition_log=transition_log, loading_s=loading_s)
 
     def with_events(self, *lines: str) -> JobState:
-        """The job with more events for users, bounded in number and length as a status needs."""
-        events = (*self.events, *(cut(line, EVENT_MAX) for line in lines[-EVENTS_MAX:]))
-        return replace(self, events=events[-EVENTS_MAX:])
+        """With more events for users."""
+        return replace(self, health=self.health.with_events(*lines))
 
 
 @dataclass(frozen=True)

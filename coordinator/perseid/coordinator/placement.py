@@ -31,7 +31,7 @@ def only_host(job: JobState) -> str | None:
     later = (i.token for i in job.tokens if i.token.epoch > saved)
     if all(token.revision == plan.revision for token in later):
         return None
-    owner: str | None = plan.owner or (job.error or {}).get("owner")
+    owner: str | None = plan.owner or (job.health.error or {}).get("owner")
     return owner
 
 

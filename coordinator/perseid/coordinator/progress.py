@@ -96,10 +96,8 @@ def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
     new = epoch > job.done
     job = replace(
         job, done=max(job.done, epoch), ledger_highest=max(job.ledger_highest, epoch),
-        totals=job.totals.counted(record),
+        totals=job.totals.counted(record), health=job.health.epoch_done(epoch),
     )  # fmt: skip
-    if job.error is not None and epoch > int(job.error.get("epoch", 0)):
-        job = replace(job, error=None)  # the failed epoch is done
     if new:
         checks = tuple(c for c in record.checks if c.epoch > job.checks_to)
         job = input_checks.with_checks(job, checks)
@@ -125,7 +123,7 @@ def _recent(job: JobState, record: EpochDone, now: Now) -> tuple[Done, ...]:
 def _running(job: JobState, now: Now) -> JobState:
     if job.phase is Phase.RESTORING:
         job = job.move(Phase.RUNNING, now, "its owner runs it")
-    return replace(job, fragment="running", stalled_for_s=0.0)
+    return replace(job, fragment="running", health=job.health.waits_no_more())
 
 
 def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
@@ -170,8 +168,8 @@ def _repeated(job: JobState, record: FragmentState, now: Now) -> JobState:
 def _failed(job: JobState, record: FragmentState, now: Now) -> Step:
     kind = record.error_kind or "PermanentError"
     text = record.error or "the fragment failed without a reason"
-    job = failing.tried(job, kind)
-    if job.unexpected >= failing.TRIES_MAX:
+    job = replace(job, health=job.health.tried(kind))
+    if job.health.unexpected >= failing.TRIES_MAX:
         return corrections.fail(job, now, kind, failing.with_tries(job, text))
     job, text, final = failing.settled(job, "worker", kind, text, now)
     if final or record.permanent:

@@ -16,7 +16,7 @@ ASKED_S = 5.0  # longer than most epochs, for which the leader does not ask
 
 def asked(job: JobState) -> frozenset[str]:
     """The topics that its epoch may wait for."""
-    if job.program is None or job.stalled_for_s < ASKED_S:
+    if job.program is None or job.health.stalled_for_s < ASKED_S:
         return frozenset()
     return frozenset(job.program.spec.written_topics)
 
@@ -29,4 +29,4 @@ def with_answers(job: JobState, answers: Mapping[str, str]) -> JobState:
         f"{final_s:.0f} s: {answers[topic]}"
         for topic in sorted(asked(job) & answers.keys())
     ]
-    return job.with_events(*(text for text in texts if text not in job.events))
+    return job.with_events(*(text for text in texts if text not in job.health.events))

@@ -41,7 +41,7 @@ def _rescaling(job: JobState) -> bool:
 def status_of(job: JobState, time_ms: int) -> JobStatus:
     return JobStatus(
         job.entry.uuid, name_of(job), job.generation, _answered(job), time_ms,
-        error_of(job), job.events,
+        error_of(job), job.health.events,
     )  # fmt: skip
 
 
@@ -51,14 +51,15 @@ def _answered(job: JobState) -> int:
     Until the switch the old revision is "running", which is no answer to `jobs apply`.
     """
     if name_of(job) == "running" and job.wants_switch:
-        return job.status.counter if job.status is not None else job.entry.counter - 1
+        written = job.health.status
+        return written.counter if written is not None else job.entry.counter - 1
     return job.entry.counter
 
 
 def error_of(job: JobState) -> dict[str, object] | None:
     """What ended the job. Also for one stopped since: its failed epoch still needs handling."""
     ended = job.phase in (Phase.FAILED, Phase.STOPPED)
-    return dict(job.error) if ended and job.error else None
+    return dict(job.health.error) if ended and job.health.error else None
 
 
 def write(job: JobState, now: Now) -> tuple[JobState, list[Action]]:
@@ -68,7 +69,8 @@ def write(job: JobState, now: Now) -> tuple[JobState, list[Action]]:
     """
     if job.switch.rewind_to is not None:
         return job, []
-    if job.status is not None and job.status == status_of(job, job.status.time_ms):
+    written = job.health.status
+    if written is not None and written == status_of(job, written.time_ms):
         return job, []
     status = status_of(job, now.wall_ms)
-    return replace(job, status=status), [PutStatus(job.name, status)]
+    return replace(job, health=job.health.written(status)), [PutStatus(job.name, status)]

@@ -87,12 +87,12 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "state_bytes": job.state_bytes,
         "watermark_ms": job.last_token.watermark_ms if job.last_token is not None else None,
         "late_records": job.late,
-        "failures": job.failures.count if job.failures is not None else 0,
+        "failures": job.health.failures.count if job.health.failures is not None else 0,
         "stalled_input": list(stalled.reported(job, now)),
         "failing": report.failing(failures_of(job), int(now.time_ms)),
         "error": statuses.error_of(job),
         "held_back": holding.reason(job) or None,
-        "events": list(job.events),
+        "events": list(job.health.events),
         **_rates(job, now),
     }
 
@@ -101,7 +101,7 @@ def failures_of(job: JobState) -> JobFailures | None:
     """The failures that keep the job from running, if any."""
     if job.phase in (Phase.STOPPED, Phase.FAILED):
         return None
-    return (job.unloaded if job.phase is Phase.LOADING else None) or job.failures
+    return (job.health.unloaded if job.phase is Phase.LOADING else None) or job.health.failures
 
 
 def failing_s(job: JobState, now: Now) -> float:

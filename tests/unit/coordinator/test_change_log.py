@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 
 from perseid.coordinator import change_log
-from perseid.coordinator.model import EVENTS_MAX, TRANSITIONS_MAX, JobState
+from perseid.coordinator.job.health import EVENTS_MAX
+from perseid.coordinator.model import TRANSITIONS_MAX, JobState
 from support.coordinator import Leader, World
 
 JOB = "wordcount"

@@ -134,7 +134,7 @@ def test_a_part_of_changes_counts_while_the_checkpoint_that_it_changes_is_kept(
             done(world, token, leader.job().tip.offset))  # fmt: skip
         assert (world.pointers[JOB].pointers[0].epoch == token.epoch) == complete
         assert leader.job().collecting is None, "aborted at once; simulation seed 1779"
-    assert "changes checkpoint 1, which is no longer kept" in leader.job().events[-1]
+    assert "changes checkpoint 1, which is no longer kept" in leader.job().health.events[-1]
 
 
 def test_what_an_owner_restores_from_is_kept(world: World, leader: Leader) -> None:
@@ -182,7 +182,7 @@ def test_a_failed_part_gives_the_checkpoint_up_and_the_next_token_takes_one(
     note(world, leader, PartFailed("u1", 1, token.epoch, "counts", 1, "disk full"),
         done(world, token, leader.job().tip.offset))  # fmt: skip
     assert JOB not in world.pointers
-    assert "disk full" in leader.job().events[-1]
+    assert "disk full" in leader.job().health.events[-1]
     assert epoch(world, leader).checkpoint
     assert JOB in world.pointers
 
@@ -215,14 +215,14 @@ def test_a_manifest_that_cannot_be_written_gives_the_checkpoint_up(
     token = checkpoint_token(world, leader)
     leader.feed(ManifestFailed(JOB, "u1", token.epoch, "store is away"))
     assert leader.job().collecting is None
-    assert "store is away" in leader.job().events[-1]
+    assert "store is away" in leader.job().health.events[-1]
 
 
 def test_a_checkpoint_that_takes_too_long_is_aborted(world: World, leader: Leader) -> None:
     checkpoint_token(world, leader)
     leader.tick(checkpoints.COLLECTING_MAX_S)
     assert leader.job().collecting is None
-    assert "not complete after 300 s" in leader.job().events[-1]
+    assert "not complete after 300 s" in leader.job().health.events[-1]
 
 
 def test_a_large_state_has_the_time_that_a_slow_line_needs(world: World, leader: Leader) -> None:

@@ -50,7 +50,7 @@ def test_epochs_are_held_back_until_the_store_takes_a_checkpoint(
     assert job.unwritten
     assert tokens >= holding.TOKENS_MAX
     assert held <= 3  # those that try a checkpoint
-    assert [e for e in leader.job().events if e.startswith("epochs are held back: ")]
+    assert [e for e in leader.job().health.events if e.startswith("epochs are held back: ")]
     shown = view.job_status(leader.job(), world.now)
     assert job_faults(shown) == [f"job {JOB}: {shown['held_back']}"]
     assert "the checkpoint store has not taken the last" in shown["held_back"]

@@ -80,7 +80,7 @@ def test_a_job_whose_progress_lost_its_end_is_read_again() -> None:
     leader.tick(1)
     job = leader.job()
     assert job.phase is Phase.RESTORING  # its owner lives, and none of its reports is there
-    assert "perseid.wordcount.progress[0] was cut" in job.events
+    assert "perseid.wordcount.progress[0] was cut" in job.health.events
     assert job.collecting is None  # parts may have been reported that no task will report again
     world.work(JOB)
     leader.listen()
@@ -109,7 +109,7 @@ def test_an_owner_that_reports_again_ends_what_its_lost_reports_held_up() -> Non
     assert (job.done, job.tip.epoch) == (1, 2)  # so the next one could begin
     assert job.collecting is not None
     assert job.collecting.epoch == 2  # another one was begun at once
-    assert "generation 1 reported its state again" in job.events
+    assert "generation 1 reported its state again" in job.health.events
 
 
 def test_an_owner_that_was_fenced_by_somebody_else_has_the_job_read_again() -> None:

@@ -53,7 +53,7 @@ def test_a_token_carries_the_checks_of_256_tasks_and_40_sources() -> None:
         assert {c.epoch for c in carried} == {epoch}
         job = replace(job, checks=job.checks[len(carried) :])
         assert job.checks == ()
-        assert job.events == ()
+        assert job.health.events == ()
 
 
 def test_checks_that_no_token_has_room_for_go_by_whole_epochs_and_it_is_reported() -> None:
@@ -63,6 +63,6 @@ def test_checks_that_no_token_has_room_for_go_by_whole_epochs_and_it_is_reported
         assert len({c.epoch for c in job.checks}) <= 1 + (epoch > 1)
         carried = input_checks.carried(job.checks)
         job = replace(job, checks=job.checks[len(carried) :])
-    assert "will not compare the input of epochs" in job.events[-1]
-    assert "an epoch has 20000 checks" in job.events[-1]
+    assert "will not compare the input of epochs" in job.health.events[-1]
+    assert "an epoch has 20000 checks" in job.health.events[-1]
     assert job.checks_to == 29

@@ -46,7 +46,7 @@ def test_epochs_shrink_from_four_fifths_of_the_limit_on_and_grow_again(
     assert free / 2 * 0.9 <= half <= free
     assert least <= half / 20
     assert again >= free
-    events = " ".join(leader.job().events)
+    events = " ".join(leader.job().health.events)
     assert "backpressure: the state of counts fills 90% of its `memory:`" in events
     assert "backpressure has ended" in events
     assert events.count("backpressure") == 2

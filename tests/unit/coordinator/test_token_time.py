@@ -139,12 +139,12 @@ def test_people_are_reported_of_a_jump_once_and_of_its_end(world: World, leader:
     issue(world, leader)
     world.wall_ahead_s = HOUR_S
     issue(world, leader, 10)
-    reported = [line for line in leader.job().events if "clock" in line]
+    reported = [line for line in leader.job().health.events if "clock" in line]
     assert len(reported) == 1
     assert "is 1:00:00 ahead of token time" in reported[0]
     world.wall_ahead_s = 0.0
     issue(world, leader, 10)
-    reported = [line for line in leader.job().events if "clock" in line]
+    reported = [line for line in leader.job().health.events if "clock" in line]
     assert "agrees with token time again" in reported[1]
     assert len(reported) == 2
-    assert leader.job().events == world.statuses[JOB].events
+    assert leader.job().health.events == world.statuses[JOB].events

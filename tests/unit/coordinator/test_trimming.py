@@ -120,7 +120,7 @@ def test_nothing_goes_before_there_is_a_checkpoint(world: World, leader: Leader)
 def test_a_trim_that_fails_again_and_again_is_reported_once(world: World, leader: Leader) -> None:
     for _ in range(5):
         leader.feed(ev.LogsTrimmed(JOB, "the broker is away"))
-    reported = [line for line in leader.job().events if "the broker is away" in line]
+    reported = [line for line in leader.job().health.events if "the broker is away" in line]
     assert reported == [
         "token log and ledger grow: 3 times in a row what is older than the oldest checkpoint "
         "could not be deleted: the broker is away"

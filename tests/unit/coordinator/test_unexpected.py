@@ -11,8 +11,9 @@ from perseid.coordinator import events as ev
 from perseid.coordinator import failing, statuses
 from perseid.coordinator.core import decide
 from perseid.coordinator.failing import TRIES_MAX
+from perseid.coordinator.job.health import EVENTS_MAX
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.model import EVENTS_MAX, JobState, Now
+from perseid.coordinator.model import JobState, Now
 from perseid.errors.texts import EVENT_MAX, TEXT_MAX
 from perseid.registry.codec import ENTRY_BYTES_MAX, encode
 from support.coordinator import Leader, World, job_entry
@@ -143,8 +144,8 @@ ANY_TEXT = st.builds(
 def test_a_status_always_fits(lines: list[str], text: str) -> None:
     now = Now(1.0, 1)
     job = JobState(JOB, job_entry()).with_events(*lines)
-    assert len(job.events) == min(len(lines), EVENTS_MAX)
-    assert all(len(event.encode()) <= EVENT_MAX for event in job.events)
+    assert len(job.health.events) == min(len(lines), EVENTS_MAX)
+    assert all(len(event.encode()) <= EVENT_MAX for event in job.health.events)
     job, (put,) = failing.transient(job, now, text)
     assert len(encode(put.failures)) < ENTRY_BYTES_MAX  # type: ignore[union-attr]
     error = failing.status_error(job, text, text, text)

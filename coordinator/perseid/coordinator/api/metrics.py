@@ -199,7 +199,7 @@ FAMILIES: tuple[Family, ...] = (
     _total("perseid_job_takeovers_total", "Restarts on another worker than before",
            lambda job: job.totals.takeovers),
     _of_job("perseid_job_failures", "Transient failures in a row; 0 once an epoch is done",
-            _loaded(lambda job: job.failures.count if job.failures else 0)),
+            _loaded(lambda job: job.health.failures.count if job.health.failures else 0)),
     _of_job("perseid_job_failing_seconds",
             "For how long it has failed again and again without an epoch done; 0 else",
             lambda job, look: view.failing_s(job, look.now)),

@@ -256,14 +256,14 @@ class Life:
         if after is not None and (before is None or before.phase is not after.phase):
             self.world.simulation.note(f"job {after.phase.value}: {after.transition_log[-1:]}")
         if after is not None and after.phase is Phase.FAILED:
-            assert after.error is not None
-            if self.world.corrects(after.error):
+            assert after.health.error is not None
+            if self.world.corrects(after.health.error):
                 self.world.gates.hit("failed, to be corrected")
-            elif self.world.explains(after.error):
-                self.world.gates.hit(f"ends with {after.error['kind']}")
-                raise Reported(str(after.error))
+            elif self.world.explains(after.health.error):
+                self.world.gates.hit(f"ends with {after.health.error['kind']}")
+                raise Reported(str(after.health.error))
             else:
-                raise Defect(f"the job failed: {after.error}")
+                raise Defect(f"the job failed: {after.health.error}")
         self._outbox.put(actions)
 
     def _perform(self, action: act.Action) -> ev.Event | None:
