@@ -19,11 +19,11 @@ from perseid.coordinator import (
     token_time,
 )
 from perseid.coordinator.events import JobLoaded
+from perseid.coordinator.job.checkpointing import Checkpointing
 from perseid.coordinator.job.health import Health
 from perseid.coordinator.job.positions import Positions, positions_past
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import (
-    Collecting,
     Issued,
     JobState,
     Now,
@@ -49,25 +49,29 @@ def adopted(
     plan = loaded.plan if loaded.begun else None
     layout = build(loaded.program.spec, plan.layout if plan is not None else 1)
     unheard = job.unheard
-    seen = job.done if job.timing is not None else 0
+    checkpointing = job.checkpointing
+    seen = job.done if checkpointing.timing is not None else 0
     pointers = loaded.pointers
     ours = pointers is not None and pointers.job_uuid == loaded.entry.uuid
     failures = loaded.failures
     job = JobState(
         name=job.name, entry=loaded.entry, transition_log=job.transition_log,
         program=loaded.program, layout=layout, plan=plan, generation=loaded.generation,
-        pointers=pointers if ours else None,
+        checkpointing=Checkpointing(
+            pointers=pointers if ours else None, begun_s=now.monotonic_s,
+            timing=checkpointing.timing, trimmed_s=checkpointing.trimmed_s,
+            untrimmed=checkpointing.untrimmed,
+        ),
         base=loaded.base, tokens=loaded.tokens, begun=loaded.begun,
         highest_epoch=loaded.highest_epoch, ends=job.ends, issued_s=now.monotonic_s,
-        checkpoint_s=now.monotonic_s, positions=_positions(loaded), reached_s=now.monotonic_s,
+        positions=_positions(loaded), reached_s=now.monotonic_s,
         health=Health(
             failures=failures if failures and failures.job_uuid == loaded.entry.uuid else None,
             events=loaded.status.events if loaded.status is not None and loaded.begun else (),
             status=loaded.status,
         ),
         ledger_highest=max(loaded.ledger.values(), default=0), totals=job.totals,
-        trimmed_s=job.trimmed_s, untrimmed=job.untrimmed, log_time=loaded.log_time,
-        timing=job.timing,
+        log_time=loaded.log_time,
         time=token_time.read_again(
             job.time, loaded.tokens[-1] if loaded.tokens else None, loaded.log_time, now
         ),
@@ -76,7 +80,8 @@ def adopted(
     job = _with_checks(job, loaded.progress)
     reported = list(_reported(job, loaded.progress))
     if reported:
-        job = replace(job, state_bytes=reported[-1][1].state_bytes)
+        measured = job.checkpointing.measured(reported[-1][1].state_bytes)
+        job = replace(job, checkpointing=measured)
     records = [record for _, record in reported]
     job = replace(
         job, totals=job.totals.loaded(job.done, records),
@@ -149,8 +154,8 @@ def _with_progress(job: JobState, records: tuple[ProgressRecord, ...], now: Now)
         if isinstance(r, PartDone) and r.epoch == last.token.epoch
         and checkpoints.of_token(job, r, last.offset)
     }  # fmt: skip
-    collecting = Collecting(last.token.epoch, last.offset, now.monotonic_s, parts)
-    job = checkpoints.base_expired(replace(job, collecting=collecting))
+    collects = job.checkpointing.collects(last.token.epoch, last.offset, now.monotonic_s, parts)
+    job = checkpoints.base_expired(replace(job, checkpointing=collects))
     generation = job.plan.generation if job.plan is not None else None
     for record in records:
         if record.job_uuid != job.entry.uuid or record.generation != generation:

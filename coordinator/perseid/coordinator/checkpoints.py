@@ -14,7 +14,7 @@ from perseid.coordinator import failing, holding, timing, trimming
 from perseid.coordinator.actions import Action, DeleteCheckpoints, PutPointers, WriteManifest
 from perseid.coordinator.job.positions import ranges_of
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.model import Collecting, Issued, JobState, Now
+from perseid.coordinator.model import Issued, JobState, Now
 from perseid.records import CheckpointPointer, CheckpointPointers, Plan
 from perseid.state.durability.checkpoint import checkpoint_folder
 from perseid.topics.records import PartDone, PartFailed
@@ -43,22 +43,22 @@ def asked(job: JobState, now: Now) -> bool:
 
 def _may_begin(job: JobState, now: Now) -> bool:
     """False while a checkpoint is being collected, and for a delay after the store refused one."""
-    return job.collecting is None and now.monotonic_s >= job.checkpoint_after_s
+    return job.checkpointing.may_begin(now.monotonic_s)
 
 
 def begin(job: JobState, issued: Issued, now: Now) -> JobState:
     """The token of `issued` has asked the tasks for their parts."""
-    collecting = Collecting(issued.token.epoch, issued.offset, now.monotonic_s)
-    return replace(timing.took(job, now), collecting=collecting, checkpoint_ready=False)
+    job = timing.took(job, now)
+    collects = job.checkpointing.collects(issued.token.epoch, issued.offset, now.monotonic_s)
+    return replace(job, checkpointing=collects)
 
 
 def part_done(job: JobState, part: PartDone) -> JobState:
     """Adds a part; ignores those of other tokens and of tasks that do not exist."""
-    if job.collecting is None or not of_token(job, part, job.collecting.token_offset):
+    collecting = job.checkpointing.collecting
+    if collecting is None or not of_token(job, part, collecting.token_offset):
         return job
-    key = (part.generation, part.operator, part.partition)
-    parts = {**job.collecting.parts, key: part}
-    return base_expired(replace(job, collecting=replace(job.collecting, parts=parts)))
+    return base_expired(replace(job, checkpointing=job.checkpointing.with_part(part)))
 
 
 def of_token(job: JobState, part: PartDone, token_offset: int) -> bool:
@@ -72,7 +72,8 @@ def of_token(job: JobState, part: PartDone, token_offset: int) -> bool:
 
 def part_failed(job: JobState, part: PartFailed) -> JobState:
     """Aborts the checkpoint when the current owner could not write a part of it."""
-    if job.collecting is None or part.epoch != job.collecting.epoch or job.checkpoint_ready:
+    collecting = job.checkpointing.collecting
+    if collecting is None or part.epoch != collecting.epoch or job.checkpointing.ready:
         return job
     if job.plan is None or part.generation != job.plan.generation:
         return job
@@ -86,12 +87,12 @@ def not_stored(job: JobState, why: str) -> JobState:
     A full or unreachable store stays so for a while, so the next attempts are spaced like the
     retries of a failing job.
     """
-    if job.collecting is None:
+    collecting = job.checkpointing.collecting
+    if collecting is None:
         return job
-    unwritten = job.unwritten + 1
-    after_s = job.collecting.since_s + failing.delay_s(unwritten)
+    again_s = collecting.since_s + failing.delay_s(job.checkpointing.unwritten + 1)
     held = holding.is_full(job)
-    job = aborted(replace(job, unwritten=unwritten, checkpoint_after_s=after_s), why)
+    job = aborted(replace(job, checkpointing=job.checkpointing.refused(again_s)), why)
     return job if held or not holding.is_full(job) else job.with_events(holding.reason(job))
 
 
@@ -100,9 +101,10 @@ def base_expired(job: JobState) -> JobState:
 
     That owner learned too late of the checkpoints that were completed since.
     """
-    if job.collecting is None or job.plan is None or job.checkpoint_ready:
+    collecting = job.checkpointing.collecting
+    if collecting is None or job.plan is None or job.checkpointing.ready:
         return job
-    for (generation, operator, partition), part in job.collecting.parts.items():
+    for (generation, operator, partition), part in collecting.parts.items():
         if generation == job.plan.generation and not _stands(job, part):
             base = part.chain[-1].epoch
             return aborted(job, f"part {operator}-{partition} changes checkpoint {base}, which "
@@ -112,25 +114,27 @@ def base_expired(job: JobState) -> JobState:
 
 def new_owner(job: JobState, plan: Plan) -> JobState:
     """Aborts the checkpoint when the old owner ran its epoch: the new one will not run it."""
-    if job.collecting is None or job.checkpoint_ready or job.collecting.epoch > job.done:
+    collecting = job.checkpointing.collecting
+    if collecting is None or job.checkpointing.ready or collecting.epoch > job.done:
         return job
     return aborted(job, f"generation {plan.generation} took over")
 
 
 def superseded(job: JobState, done: int) -> JobState:
     """Aborts the checkpoint when a new owner resumes after its epoch and has no part of it."""
-    if job.collecting is None or job.plan is None or job.collecting.epoch > done:
+    collecting = job.checkpointing.collecting
+    if collecting is None or job.plan is None or collecting.epoch > done:
         return job
-    delivered = any(generation == job.plan.generation for generation, *_ in job.collecting.parts)
-    if delivered or job.checkpoint_ready or complete(replace(job, done=done)) is not None:
+    delivered = any(generation == job.plan.generation for generation, *_ in collecting.parts)
+    if delivered or job.checkpointing.ready or complete(replace(job, done=done)) is not None:
         return job
     return aborted(job, f"generation {job.plan.generation} resumes after it")
 
 
 def expired(job: JobState, now: Now) -> JobState:
     """Aborts a checkpoint that has been collecting for too long."""
-    collecting = job.collecting
-    limit_s = max(COLLECTING_MAX_S, job.state_bytes / SLOW_BYTES_S)
+    collecting = job.checkpointing.collecting
+    limit_s = max(COLLECTING_MAX_S, job.checkpointing.state_bytes / SLOW_BYTES_S)
     if collecting is None or now.monotonic_s - collecting.since_s < limit_s:
         return job
     return not_stored(job, f"not complete after {limit_s:.0f} s")
@@ -138,19 +142,19 @@ def expired(job: JobState, now: Now) -> JobState:
 
 def aborted(job: JobState, why: str) -> JobState:
     """Drops the checkpoint; the next token that can takes another one."""
-    if job.collecting is None:
+    collecting = job.checkpointing.collecting
+    if collecting is None:
         return job
-    logged = job.with_events(f"checkpoint of epoch {job.collecting.epoch} aborted: {why}")
-    return replace(
-        timing.retry_pending(logged), collecting=None, checkpoint_ready=False,
-        totals=job.totals.gave_up_a_checkpoint(),
-    )  # fmt: skip
+    job = job.with_events(f"checkpoint of epoch {collecting.epoch} aborted: {why}")
+    job = timing.retry_pending(job)
+    totals = job.totals.gave_up_a_checkpoint()
+    return replace(job, checkpointing=job.checkpointing.dropped(), totals=totals)
 
 
 def complete(job: JobState) -> WriteManifest | None:
     """The manifest to write when nothing is missing, else None."""
-    collecting, layout, plan = job.collecting, job.layout, job.plan
-    if collecting is None or layout is None or plan is None or job.checkpoint_ready:
+    collecting, layout, plan = job.checkpointing.collecting, job.layout, job.plan
+    if collecting is None or layout is None or plan is None or job.checkpointing.ready:
         return None
     if collecting.epoch > job.done:
         return None
@@ -172,24 +176,22 @@ def complete(job: JobState) -> WriteManifest | None:
 
 def _stands(job: JobState, part: PartDone) -> bool:
     """Whether the part's base checkpoint is still kept; otherwise its files may be gone."""
-    kept = job.pointers.pointers if job.newest is not None and job.pointers is not None else ()
-    return not part.chain or part.chain[-1].epoch in {pointer.epoch for pointer in kept}
+    return not part.chain or part.chain[-1].epoch in {pointer.epoch for pointer in job.kept}
 
 
 def written(job: JobState, pointer: CheckpointPointer, now: Now) -> tuple[JobState, list[Action]]:
     """Moves the pointer to the manifest that has been written, and drops older checkpoints."""
-    if job.collecting is None or job.collecting.epoch != pointer.epoch:
+    collecting = job.checkpointing.collecting
+    if collecting is None or collecting.epoch != pointer.epoch:
         return job, []  # aborted, or written twice
-    older = job.pointers.pointers if job.newest is not None and job.pointers is not None else ()
-    kept = _kept(pointer, older)
+    kept = _kept(pointer, job.kept)
     pointers = CheckpointPointers(job.entry.uuid, kept)
     oldest = kept[-1]
     tokens = tuple(i for i in job.tokens if i.token.epoch >= oldest.epoch)
     totals = job.totals.checkpointed((job.time.after(now) - pointer.time_ms) / 1000)
     job = replace(
-        job, pointers=pointers, collecting=None, checkpoint_ready=False, tokens=tokens,
-        totals=totals, unwritten=0, checkpoint_after_s=0.0,
-    )  # fmt: skip
+        job, checkpointing=job.checkpointing.stored(pointers), tokens=tokens, totals=totals
+    )
     job, trims = trimming.ask(job, now)
     return job, [
         PutPointers(job.name, pointers),

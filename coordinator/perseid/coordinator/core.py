@@ -168,7 +168,8 @@ def _reported(job: JobState, event: ev.JobEvent, now: Now) -> Step:
         case ev.ManifestWritten(job_uuid=uuid, pointer=pointer) if uuid == job.entry.uuid:
             job, actions = checkpoints.written(job, pointer, now)
         case ev.ManifestFailed(epoch=epoch, text=text):
-            if job.collecting is not None and job.collecting.epoch == epoch:
+            collecting = job.checkpointing.collecting
+            if collecting is not None and collecting.epoch == epoch:
                 job = checkpoints.not_stored(job, text)
         case ev.LogsTrimmed(error=error):
             job = trimming.with_result(job, error)
@@ -269,7 +270,7 @@ def _place(job: JobState, owner: str, now: Now) -> Step:
         archive=plan.archive if plan else job.program.archive,
         layout=plan.layout if plan else 1, base_epoch=plan.base_epoch if plan else job.base.epoch,
         base_offset=plan.base_offset if plan else job.base.offset,
-        checkpoints=job.pointers.pointers if job.newest and job.pointers else (),
+        checkpoints=job.kept,
         reason=job.transition_log[-1].partition(": ")[2] if job.transition_log else "",
         rescaled=plan.rescaled if plan else False,
     )  # fmt: skip
@@ -284,7 +285,7 @@ def _checkpoint(job: JobState) -> Step:
     manifest = checkpoints.complete(job)
     if manifest is None:
         return job, []
-    return replace(job, checkpoint_ready=True), [manifest]
+    return replace(job, checkpointing=job.checkpointing.being_stored()), [manifest]
 
 
 def _goal(state: ClusterState, job: JobState, now: Now) -> Step:
@@ -337,8 +338,9 @@ def _registry_seen(
 
 def _entry_changed(job: JobState, entry: JobEntry, now: Now) -> Step:
     ended = job.phase in _ENDED or entry.uuid != job.entry.uuid
-    timing = None if ended else job.timing  # of another state, or of long ago
-    job = replace(job, entry=entry, timing=timing, switch=job.switch.entry_changed())
+    job = replace(job, entry=entry, switch=job.switch.entry_changed())
+    if ended:  # the timing is of another state, or of long ago
+        job = replace(job, checkpointing=job.checkpointing.timed(None))
     if job.phase is Phase.LOADING or entry.desired == "removed" or not ended:
         return job, []  # the entry is compared again when the running load ends
     return job.move(Phase.LOADING, now, "its entry changed"), [LoadJob(job.name, entry)]

@@ -225,14 +225,14 @@ def rewound(job: JobState, record: Rewind, now: Now) -> JobState:
         # A source may first be named by a token that is rolled back.
         moved = first_positions(spec, (issued.token for issued in job.tokens))
         moved = positions_past(spec, moved, (issued.token for issued in kept))
-    collecting = job.collecting
+    collecting, checkpointing = job.checkpointing.collecting, job.checkpointing
     if collecting is not None and collecting.epoch > record.epoch:
-        collecting = None
+        checkpointing = checkpointing.dropped()
     # The rolled-back tokens lose their times too: their leader's clocks may have been ahead.
     time = token_time.resumed(kept[-1] if kept else None, job.log_time, now)
     return replace(
         job, appending=False, tokens=kept, positions=moved, has_backlog=False, time=time,
-        collecting=collecting, checks=tuple(c for c in job.checks if c.epoch <= record.epoch),
+        checkpointing=checkpointing, checks=tuple(c for c in job.checks if c.epoch <= record.epoch),
         checks_to=min(job.checks_to, record.epoch), late_to=min(job.late_to, record.epoch),
     ).with_events(f"epochs above {record.epoch} taken back")  # fmt: skip
 

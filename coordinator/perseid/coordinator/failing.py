@@ -133,8 +133,8 @@ def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = ""
     """Stops the job with an error that names the next step."""
     error = status_error(job, kind, text, next_step or advice(job.name, kind, text))
     job = replace(
-        job, health=job.health.ended(error), fragment="", collecting=None, checkpoint_ready=False,
-        switch=job.switch.rewind_over(),
+        job, health=job.health.ended(error), fragment="",
+        checkpointing=job.checkpointing.dropped(), switch=job.switch.rewind_over(),
     )  # fmt: skip
     job = job.with_events(f"failed: {kind}").move(Phase.FAILED, now, f"{kind}: {text[:200]}")
     job, actions = statuses.write(job, now)

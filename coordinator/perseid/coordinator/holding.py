@@ -18,7 +18,7 @@ _SAMPLE = 20  # tokens by which the number of ranges is estimated
 
 def is_full(job: JobState) -> bool:
     """Whether only a token that retries a checkpoint may be issued."""
-    if not job.unwritten:
+    if not job.checkpointing.unwritten:
         return False
     return _since_checkpoint(job) >= TOKENS_MAX or _ranges(job) >= RANGES_MAX
 
@@ -27,9 +27,10 @@ def reason(job: JobState) -> str:
     """Why epochs are held back, for users; empty when they are not."""
     if not is_full(job):
         return ""
+    unwritten = job.checkpointing.unwritten
     return (
         f"epochs are held back: {_since_checkpoint(job)} follow the newest checkpoint, and the "
-        f"checkpoint store has not taken the last {job.unwritten}; the job continues when it "
+        f"checkpoint store has not taken the last {unwritten}; the job continues when it "
         "accepts one (is it full, or out of reach? `perseid doctor` shows it)"
     )
 

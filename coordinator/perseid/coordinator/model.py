@@ -11,19 +11,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perseid.coordinator import lifecycle
+from perseid.coordinator.job.checkpointing import Checkpointing
 from perseid.coordinator.job.health import Health
 from perseid.coordinator.job.positions import Positions
 from perseid.coordinator.job.program import Program
 from perseid.coordinator.job.switch import Switch
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.planners.live_timing import Timing
 from perseid.coordinator.token_time import NEVER, Time
 from perseid.coordinator.totals import Totals
 from perseid.errors import LogTruncated
 from perseid.jobs.model.layout import Layout
 from perseid.records import (
     CheckpointPointer,
-    CheckpointPointers,
     JobEntry,
     Plan,
     WorkerInfo,
@@ -33,7 +32,6 @@ from perseid.topics.records import (
     EventTimes,
     FragmentState,
     InputCheck,
-    PartDone,
     Token,
 )
 
@@ -74,16 +72,6 @@ class Tip:
 
 
 @dataclass(frozen=True, slots=True)
-class Collecting:
-    """A checkpoint that is being collected; the parts of one generation make it complete."""
-
-    epoch: int
-    token_offset: int
-    since_s: float
-    parts: Mapping[tuple[int, str, int], PartDone] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class Done:
     """One finished epoch, for rates and for the size of the next epochs."""
 
@@ -116,7 +104,6 @@ class JobState:
     layout: Layout | None = None
     plan: Plan | None = None
     generation: int = 0  # the highest ever assigned under this name
-    pointers: CheckpointPointers | None = None
     base: Tip = Tip(0, -1)  # the tokens below start after it
     tokens: tuple[Issued, ...] = ()
     begun: bool = False  # the chain in the token log is this job UUID's
@@ -145,19 +132,11 @@ class JobState:
     fragment: str = ""  # the owner's last report: restoring, running, ...
     unheard: str = ""  # why workers' reports may be missing, until it is loaded
     recent: tuple[Done, ...] = ()
-    state_bytes: int = 0
-    collecting: Collecting | None = None
-    checkpoint_s: float = 0.0  # when the last checkpoint token was issued
-    unwritten: int = 0  # checkpoints in a row that the store did not accept
-    checkpoint_after_s: float = 0.0  # no checkpoint begins before, for that reason
-    trimmed_s: float = float("-inf")  # when token log and ledger were last trimmed
-    untrimmed: int = 0  # failed trims in a row
-    timing: Timing | None = None  # of its checkpoints, if their moment depends on size
-    checkpoint_ready: bool = False  # its manifest is being written
     checks: tuple[InputCheck, ...] = ()  # of done epochs, for the next tokens to carry
     checks_to: int = 0  # epochs up to this one are carried or in `checks`
     truncated: LogTruncated | None = None  # a truncated source, or a new topic of that name,
     truncated_s: float = 0.0  # as a look at the topics after this moment shows
+    checkpointing: Checkpointing = field(default_factory=Checkpointing)
     switch: Switch = field(default_factory=Switch)
     health: Health = field(default_factory=Health)
     totals: Totals = field(default_factory=Totals)  # of this leader, also while LOADING
@@ -188,11 +167,13 @@ class JobState:
         return max(0, self.tip.epoch - self.done)
 
     @property
+    def kept(self) -> tuple[CheckpointPointer, ...]:
+        """The complete checkpoints of this job UUID, the newest one first."""
+        return self.checkpointing.kept(self.entry.uuid)
+
+    @property
     def newest(self) -> CheckpointPointer | None:
-        """The newest complete checkpoint of this job UUID."""
-        if self.pointers is None or self.pointers.job_uuid != self.entry.uuid:
-            return None
-        return self.pointers.pointers[0] if self.pointers.pointers else None
+        return next(iter(self.kept), None)
 
     @property
     def source_partitions(self) -> frozenset[tuple[str, int]]:

@@ -106,7 +106,7 @@ def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
             size=issue.adapted_size(job, record),
             record_bytes=input_bytes.seen(job.record_bytes, record),
             recent=_recent(job, record, now),
-            state_bytes=record.state_bytes,
+            checkpointing=job.checkpointing.measured(record.state_bytes),
         )
         job = pressure.seen(timing.seen(job, record, now), record.states)
     if not _of_owner(job, record):
@@ -160,7 +160,8 @@ def _repeated(job: JobState, record: FragmentState, now: Now) -> JobState:
     job = replace(job, done=done).with_events(
         f"generation {record.generation} reported its state again"
     )
-    if job.collecting is not None and job.collecting.epoch <= record.epoch:
+    collecting = job.checkpointing.collecting
+    if collecting is not None and collecting.epoch <= record.epoch:
         job = checkpoints.aborted(job, "word of its parts was lost")
     return _running(job, now)
 

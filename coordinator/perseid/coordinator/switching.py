@@ -86,7 +86,7 @@ def _settled(job: JobState, *, checkpoint: bool) -> bool:
 
 def _final(job: JobState, coordinator_epoch: int, now: Now, *, checkpoint: bool) -> Step:
     """Issues the final token, again if the checkpoint of an earlier one was aborted."""
-    last, collecting = job.last_token, job.collecting
+    last, collecting = job.last_token, job.checkpointing.collecting
     waiting = job.in_flight > 0 or (
         checkpoint and last is not None and collecting is not None
         and collecting.epoch == last.epoch
@@ -122,7 +122,7 @@ def adopt_program(job: JobState, target: Program, now: Now) -> Step:
         job.plan, generation=job.generation + 1, revision=target.revision, archive=target.archive,
         layout=job.plan.layout + grown, reason=f"switch to revision {target.revision}",
         base_epoch=job.tip.epoch, base_offset=job.tip.offset,  # older tokens are not its own
-        checkpoints=job.pointers.pointers if job.newest and job.pointers else (),
+        checkpoints=job.kept,
         rescaled=bool(sizes) or (job.plan.rescaled and job.plan.base_epoch == job.tip.epoch),
     )  # fmt: skip
     if sizes:

@@ -21,30 +21,30 @@ def due(job: JobState, now: Now) -> bool:
     timing = _timing(job)
     if timing is not None:
         return timing.due(now.monotonic_s)
-    return job.program is not None and now.monotonic_s - job.checkpoint_s >= _period_s(job)
+    return job.program is not None and now.monotonic_s - job.checkpointing.begun_s >= _period_s(job)
 
 
 def took(job: JobState, now: Now) -> JobState:
     """The job after a checkpoint token was issued."""
     timing = _timing(job)
-    return replace(
-        job,
-        checkpoint_s=now.monotonic_s,
-        timing=timing.took(now.monotonic_s) if timing is not None else None,
-    )
+    taken = timing.took(now.monotonic_s) if timing is not None else None
+    return replace(job, checkpointing=job.checkpointing.began(now.monotonic_s, taken))
 
 
 def retry_pending(job: JobState) -> JobState:
     """The last checkpoint was aborted: the next token that can takes another one."""
     timing = _timing(job)
     owed = timing.retry_pending() if timing is not None else None
-    return replace(job, checkpoint_s=float("-inf"), timing=owed)
+    return replace(job, checkpointing=job.checkpointing.owed(owed))
 
 
 def seen(job: JobState, record: EpochDone, now: Now) -> JobState:
     """The job after an epoch of it was done just now."""
     timing = _timing(job)
-    return replace(job, timing=_fed(timing, record, now.monotonic_s)) if timing else job
+    if timing is None:
+        return job
+    fed = _fed(timing, record, now.monotonic_s)
+    return replace(job, checkpointing=job.checkpointing.timed(fed))
 
 
 def read_back(job: JobState, reported: Iterable[tuple[Issued, EpochDone]], now: Now) -> JobState:
@@ -62,7 +62,7 @@ def read_back(job: JobState, reported: Iterable[tuple[Issued, EpochDone]], now: 
         timing = timing.again(max(last_s, now.monotonic_s - timing.period_s), last_s)
     for issued, record in reported:
         timing = _fed(timing, record, _issued_s(job, issued, now))
-    return replace(job, timing=timing)
+    return replace(job, checkpointing=job.checkpointing.timed(timing))
 
 
 def _issued_s(job: JobState, issued: Issued, now: Now) -> float:
@@ -79,9 +79,10 @@ def _timing(job: JobState) -> Timing | None:
     """The timing of the running revision; a new one if there is none with its period yet."""
     if job.program is None or not job.program.spec.fault_tolerance.checkpoint.size_timed:
         return None
-    if job.timing is not None and job.timing.period_s == _period_s(job):
-        return job.timing
-    return Timing(_period_s(job), job.checkpoint_s)
+    known = job.checkpointing.timing
+    if known is not None and known.period_s == _period_s(job):
+        return known
+    return Timing(_period_s(job), job.checkpointing.begun_s)
 
 
 def _period_s(job: JobState) -> float:

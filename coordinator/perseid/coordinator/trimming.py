@@ -26,9 +26,9 @@ REPORTED_FAILURES = 3  # in a row before an event reports it: a broker may be aw
 def ask(job: JobState, now: Now) -> tuple[JobState, list[Action]]:
     """What to delete after a complete checkpoint; nothing soon after the last trim."""
     kept = kept_from(job)
-    if kept is None or now.monotonic_s - job.trimmed_s < TRIM_S:
+    if kept is None or now.monotonic_s - job.checkpointing.trimmed_s < TRIM_S:
         return job, []
-    job = replace(job, trimmed_s=now.monotonic_s)
+    job = replace(job, checkpointing=job.checkpointing.trims(now.monotonic_s))
     # A clock that is set forward, or was ahead when the leader started, ends no backup.
     now_ms = int(min(now.wall_ms, now.time_ms, job.time.after(now)))
     return job, [TrimLogs(job.name, job.entry.uuid, kept, now_ms - BACKUPS_MS)]
@@ -36,10 +36,9 @@ def ask(job: JobState, now: Now) -> tuple[JobState, list[Action]]:
 
 def with_result(job: JobState, error: str) -> JobState:
     """The job after a trim, which succeeded or failed with `error`."""
-    if not error:
-        return replace(job, untrimmed=0)
-    job = replace(job, untrimmed=job.untrimmed + 1)
-    if job.untrimmed != REPORTED_FAILURES:
+    checkpointing = job.checkpointing.trim_ended(failed=bool(error))
+    job = replace(job, checkpointing=checkpointing)
+    if checkpointing.untrimmed != REPORTED_FAILURES:
         return job
     return job.with_events(
         f"token log and ledger grow: {REPORTED_FAILURES} times in a row what is older than the "
@@ -49,9 +48,9 @@ def with_result(job: JobState, error: str) -> JobState:
 
 def kept_from(job: JobState) -> Tip | None:
     """The token log's record from which the farthest reader begins; None: delete nothing."""
-    if job.newest is None or job.pointers is None:
+    if job.newest is None:
         return None
-    kept = [Tip(p.epoch, p.token_offset) for p in job.pointers.pointers]
+    kept = [Tip(p.epoch, p.token_offset) for p in job.kept]
     if job.plan is not None and job.phase is not Phase.RUNNING:
         kept.append(_base(job.plan))
     return min(kept, key=lambda tip: tip.offset)

@@ -84,7 +84,7 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "checkpoint": _checkpoint(job, now),
         "mode": spec.fault_tolerance.mode if spec is not None else None,
         "parallelism": spec.parallelism if spec is not None else None,
-        "state_bytes": job.state_bytes,
+        "state_bytes": job.checkpointing.state_bytes,
         "watermark_ms": job.last_token.watermark_ms if job.last_token is not None else None,
         "late_records": job.late,
         "failures": job.health.failures.count if job.health.failures is not None else 0,

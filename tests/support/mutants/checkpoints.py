@@ -20,11 +20,11 @@ def checkpoint_before_all_parts() -> AbstractContextManager[Any]:
     complete = checkpoints.complete
 
     def mutant(job: Any) -> Any:
-        layout = job.layout
-        if job.collecting is None or layout is None or not job.collecting.parts:
+        layout, collecting = job.layout, job.checkpointing.collecting
+        if collecting is None or layout is None or not collecting.parts:
             return complete(job)
-        (generation, *_), *_ = sorted(job.collecting.parts)
-        there = {key[1:] for key in job.collecting.parts if key[0] == generation}
+        (generation, *_), *_ = sorted(collecting.parts)
+        there = {key[1:] for key in collecting.parts if key[0] == generation}
         kept = tuple(t for t in layout.tasks if (t.operator, t.partition) in there)
         return complete(replace(job, layout=replace(layout, tasks=kept)))
 

@@ -7,7 +7,6 @@ from perseid.coordinator import checkpoints, failing
 from perseid.coordinator.actions import DeleteCheckpoints, PutPointers, WriteManifest
 from perseid.coordinator.events import ManifestFailed
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.model import Collecting
 from perseid.records import CheckpointPointer, PartFile
 from perseid.topics.records import EpochDone, PartDone, PartFailed, Token
 from support.coordinator import Leader, World, part_of
@@ -133,7 +132,8 @@ def test_a_part_of_changes_counts_while_the_checkpoint_that_it_changes_is_kept(
         note(world, leader, *(replace(part(world, token, p), chain=chain) for p in (0, 1)),
             done(world, token, leader.job().tip.offset))  # fmt: skip
         assert (world.pointers[JOB].pointers[0].epoch == token.epoch) == complete
-        assert leader.job().collecting is None, "aborted at once; simulation seed 1779"
+        collecting = leader.job().checkpointing.collecting
+        assert collecting is None, "aborted at once; simulation seed 1779"
     assert "changes checkpoint 1, which is no longer kept" in leader.job().health.events[-1]
 
 
@@ -141,17 +141,17 @@ def test_what_an_owner_restores_from_is_kept(world: World, leader: Leader) -> No
     """An owner from before may still complete checkpoints; simulation seed 16107."""
     oldest, *_ = [epoch(world, leader, PERIOD_S).epoch for _ in range(3)]
     job = leader.job()
-    assert job.plan is not None and job.pointers is not None
-    (newest, fallback) = job.pointers.pointers
+    assert job.plan is not None
+    (newest, fallback) = job.kept
     plan = replace(job.plan, checkpoints=(replace(fallback, epoch=oldest),))
     number = newest.epoch + 1
     pointer = replace(newest, epoch=number, base_epoch=number, needs=(number,))
-    collecting = Collecting(pointer.epoch, pointer.token_offset, 0.0)
+    collects = job.checkpointing.collects(pointer.epoch, pointer.token_offset, 0.0)
     for phase, kept in (
         (Phase.RESTORING, [pointer.epoch, newest.epoch, oldest]),
         (Phase.RUNNING, [pointer.epoch, newest.epoch]),
     ):
-        restoring = replace(job, plan=plan, phase=phase, collecting=collecting)
+        restoring = replace(job, plan=plan, phase=phase, checkpointing=collects)
         _, actions = checkpoints.written(restoring, pointer, world.now)
         (delete,) = [a for a in actions if isinstance(a, DeleteCheckpoints)]
         assert [p.epoch for p in delete.live] == kept
@@ -195,7 +195,7 @@ def test_a_store_that_stays_full_is_asked_ever_less_often(world: World, leader: 
         world.time_s += 0.25
         world.produce(0, 10)
         leader.poll()
-        collecting = leader.job().collecting
+        collecting = leader.job().checkpointing.collecting
         if collecting is not None:
             begun_s.append(world.time_s)
             note(world, leader, PartFailed("u1", 1, collecting.epoch, "counts", 1, "disk full"))
@@ -206,7 +206,7 @@ def test_a_store_that_stays_full_is_asked_ever_less_often(world: World, leader: 
     world.time_s += failing.RETRY_MAX_S
     assert epoch(world, leader).checkpoint
     assert JOB in world.pointers
-    assert (leader.job().unwritten, leader.job().checkpoint_after_s) == (0, 0.0)
+    assert (leader.job().checkpointing.unwritten, leader.job().checkpointing.again_s) == (0, 0.0)
 
 
 def test_a_manifest_that_cannot_be_written_gives_the_checkpoint_up(
@@ -214,14 +214,14 @@ def test_a_manifest_that_cannot_be_written_gives_the_checkpoint_up(
 ) -> None:
     token = checkpoint_token(world, leader)
     leader.feed(ManifestFailed(JOB, "u1", token.epoch, "store is away"))
-    assert leader.job().collecting is None
+    assert leader.job().checkpointing.collecting is None
     assert "store is away" in leader.job().health.events[-1]
 
 
 def test_a_checkpoint_that_takes_too_long_is_aborted(world: World, leader: Leader) -> None:
     checkpoint_token(world, leader)
     leader.tick(checkpoints.COLLECTING_MAX_S)
-    assert leader.job().collecting is None
+    assert leader.job().checkpointing.collecting is None
     assert "not complete after 300 s" in leader.job().health.events[-1]
 
 
@@ -234,9 +234,9 @@ def test_a_large_state_has_the_time_that_a_slow_line_needs(world: World, leader:
     for one in (leader, successor):
         one.look()
         one.tick(899.0)
-        assert one.job().collecting is not None
+        assert one.job().checkpointing.collecting is not None
     successor.tick(2.0)
-    assert successor.job().collecting is None
+    assert successor.job().checkpointing.collecting is None
 
 
 def test_a_part_of_a_token_that_was_taken_back_does_not_count(world: World, leader: Leader) -> None:
@@ -249,7 +249,8 @@ def test_a_part_of_a_token_that_was_taken_back_does_not_count(world: World, lead
     note(world, leader, *stale, done(world, token, offset))
     successor = Leader(world)
     successor.look()
-    for collecting in (leader.job().collecting, successor.job().collecting):
+    for one in (leader, successor):
+        collecting = one.job().checkpointing.collecting
         assert collecting is not None
         assert not collecting.parts
 
@@ -259,10 +260,10 @@ def test_a_new_owner_does_not_deliver_parts_of_an_epoch_that_was_done(
 ) -> None:
     token = checkpoint_token(world, leader)
     note(world, leader, done(world, token, leader.job().tip.offset))
-    assert leader.job().collecting is not None
+    assert leader.job().checkpointing.collecting is not None
     world.workers = ["w2-1"]
     leader.look()
-    assert leader.job().collecting is None
+    assert leader.job().checkpointing.collecting is None
 
 
 def test_a_new_owner_that_resumes_after_the_epoch_does_not_either(
@@ -271,10 +272,10 @@ def test_a_new_owner_that_resumes_after_the_epoch_does_not_either(
     token = checkpoint_token(world, leader)
     world.workers = ["w2-1"]  # the old owner ended the epoch and died before it reported it
     leader.look()
-    assert leader.job().collecting is not None
+    assert leader.job().checkpointing.collecting is not None
     world.report(JOB, "running", epoch=token.epoch)
     leader.listen()
-    assert leader.job().collecting is None
+    assert leader.job().checkpointing.collecting is None
     assert leader.job().done == token.epoch
 
 
@@ -300,7 +301,7 @@ def test_a_new_leader_gives_up_what_the_present_owner_resumed_after(
     successor = Leader(world)
     successor.look()
     assert successor.job().done == token.epoch
-    assert successor.job().collecting is None
+    assert successor.job().checkpointing.collecting is None
 
 
 def test_an_idle_job_takes_a_checkpoint_only_when_the_replay_gets_long(

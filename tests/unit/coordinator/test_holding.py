@@ -10,6 +10,7 @@ from perseid.cli.status import job_faults
 from perseid.coordinator import events as ev
 from perseid.coordinator import holding, view
 from perseid.coordinator.actions import AppendToken, WriteManifest
+from perseid.coordinator.model import JobState
 from support.coordinator import Leader, World
 
 JOB, PERIOD_S = "wordcount", 30.0
@@ -36,6 +37,11 @@ def full(action: WriteManifest) -> ev.ManifestFailed:
     return ev.ManifestFailed(action.job, action.job_uuid, action.epoch, "no space left")
 
 
+def unwritten(job: JobState) -> JobState:
+    """`job` after the store has refused a checkpoint."""
+    return replace(job, checkpointing=job.checkpointing.refused(0.0))
+
+
 def test_epochs_are_held_back_until_the_store_takes_a_checkpoint(
     world: World, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,7 +53,7 @@ def test_epochs_are_held_back_until_the_store_takes_a_checkpoint(
         tokens = len(leader.job().tokens)
         held = epochs(world, leader, 60, 0.1)
     job = leader.job()
-    assert job.unwritten
+    assert job.checkpointing.unwritten
     assert tokens >= holding.TOKENS_MAX
     assert held <= 3  # those that try a checkpoint
     assert [e for e in leader.job().health.events if e.startswith("epochs are held back: ")]
@@ -70,7 +76,7 @@ def test_tokens_of_many_partitions_are_fewer(
     world: World, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     epochs(world, leader, 8)
-    job = replace(leader.job(), unwritten=1)
+    job = unwritten(leader.job())
     assert not holding.is_full(job)
     monkeypatch.setattr(holding, "RANGES_MAX", 5)
     assert holding.is_full(job)
@@ -85,7 +91,7 @@ def test_one_failure_soon_after_a_checkpoint_holds_nothing_back(
     assert job.newest is not None
     following = job.tip.epoch - job.newest.epoch
     assert following < len(job.tokens)
-    job = replace(job, unwritten=1)
+    job = unwritten(job)
     with pytest.MonkeyPatch.context() as few:
         few.setattr(holding, "TOKENS_MAX", len(job.tokens))
         assert not holding.is_full(job)

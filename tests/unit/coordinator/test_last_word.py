@@ -68,7 +68,7 @@ def collecting() -> tuple[World, Leader]:
     leader.listen()
     world.entries[JOB] = job_entry(checkpoint_above=0)
     leader.look()
-    assert leader.job().collecting is not None
+    assert leader.job().checkpointing.collecting is not None
     return world, leader
 
 
@@ -81,7 +81,8 @@ def test_a_job_whose_progress_lost_its_end_is_read_again() -> None:
     job = leader.job()
     assert job.phase is Phase.RESTORING  # its owner lives, and none of its reports is there
     assert "perseid.wordcount.progress[0] was cut" in job.health.events
-    assert job.collecting is None  # parts may have been reported that no task will report again
+    # Parts may have been reported that no task will report again.
+    assert job.checkpointing.collecting is None
     world.work(JOB)
     leader.listen()
     assert leader.job().phase is Phase.RUNNING
@@ -107,8 +108,8 @@ def test_an_owner_that_reports_again_ends_what_its_lost_reports_held_up() -> Non
     leader.listen()
     job = leader.job()
     assert (job.done, job.tip.epoch) == (1, 2)  # so the next one could begin
-    assert job.collecting is not None
-    assert job.collecting.epoch == 2  # another one was begun at once
+    assert job.checkpointing.collecting is not None
+    assert job.checkpointing.collecting.epoch == 2  # another one was begun at once
     assert "generation 1 reported its state again" in job.health.events
 
 

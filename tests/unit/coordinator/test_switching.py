@@ -160,7 +160,7 @@ def test_final_tokens_do_not_follow_one_another_at_once(world: World, leader: Le
     world.progress.setdefault(JOB, []).append(failed)
     world.work(JOB)
     leader.listen()
-    assert leader.job().collecting is None
+    assert leader.job().checkpointing.collecting is None
     leader.poll()
     assert last(world) == first
     leader.tick(switching.FINAL_AGAIN_S)

@@ -53,7 +53,7 @@ def run(world: World, leader: Leader, seconds: int) -> list[float]:
 
 
 def timing(leader: Leader) -> Timing:
-    found = leader.job().timing
+    found = leader.job().checkpointing.timing
     assert found is not None
     return found
 
@@ -74,7 +74,7 @@ def test_without_size_timed_sizes_change_nothing(world: World, leader: Leader) -
     begin_s = world.time_s
     asked = run(world, fixed, 100)
     assert [at_s - begin_s for at_s in asked] == [PERIOD_S, 2 * PERIOD_S, 3 * PERIOD_S]
-    assert fixed.job().timing is None
+    assert fixed.job().checkpointing.timing is None
 
 
 def test_a_new_leader_has_period_and_newest_sizes_back(sized: World) -> None:

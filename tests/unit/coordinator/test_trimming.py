@@ -126,7 +126,7 @@ def test_a_trim_that_fails_again_and_again_is_reported_once(world: World, leader
         "could not be deleted: the broker is away"
     ]
     leader.feed(ev.LogsTrimmed(JOB))
-    assert leader.job().untrimmed == 0
+    assert leader.job().checkpointing.untrimmed == 0
 
 
 # -- the rules -------------------------------------------------------------------------------------

@@ -282,7 +282,7 @@ class Life:
             case act.PutStatus() | act.PutFailures() | act.DeleteCheckpoints():
                 return
             case act.AppendToken(token=token):
-                timing = self.state.jobs[job.JOB].timing
+                timing = self.state.jobs[job.JOB].checkpointing.timing
                 early = timing is not None and timing.early(self.clock.monotonic_s())
                 if token.checkpoint and early:
                     self.world.gates.hit("small moment")
