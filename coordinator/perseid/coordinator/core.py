@@ -276,7 +276,7 @@ def _place(job: JobState, owner: str, now: Now) -> Step:
     )  # fmt: skip
     if plan is not None and plan.owner is not None:
         job = replace(job, totals=job.totals.restarted(elsewhere=owner != plan.owner))
-    job = replace(job, plan=new, generation=new.generation, fragment="")
+    job = replace(job, plan=new, generation=new.generation)
     job = checkpoints.new_owner(job, new)
     return job.move(Phase.RESTORING, now, f"placed on {owner}"), [PutPlan(job.name, new)]
 

@@ -102,7 +102,7 @@ def _as_failed_before(job: JobState, now: Now, error: dict[str, object], why: st
         actions += disowned
     job = replace(
         job, health=job.health.with_error(error).written(status),
-        switch=job.switch.to_rewind(job.done), fragment="",
+        switch=job.switch.to_rewind(job.done),
     )  # fmt: skip
     job = job.move(Phase.LOADING, now, why)
     return job, [*actions, LoadJob(job.name, job.entry)]

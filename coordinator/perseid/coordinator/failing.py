@@ -57,7 +57,7 @@ def transient(job: JobState, now: Now, text: str, *, died: bool = False) -> Step
     failures = counted(job.health.failures, job, now, text)
     retry_s = now.monotonic_s + delay_s(failures.count)
     health = job.health.failed(failures, job.done, retry_s, died=died)
-    job = replace(job, health=health, fragment="")
+    job = replace(job, health=health)
     job = job.with_events(f"failure {failures.count}: {headline(failures.text)}")
     return job.move(Phase.WAITING, now, text[:200]), [PutFailures(job.name, failures)]
 
@@ -114,8 +114,7 @@ def left(job: JobState, now: Now, worker: str) -> JobState:
 
 
 def _passed_on(job: JobState, now: Now, text: str) -> JobState:
-    health = job.health.retry_at(now.monotonic_s)
-    job = replace(job, fragment="", health=health).with_events(text)
+    job = replace(job, health=job.health.retry_at(now.monotonic_s)).with_events(text)
     return job.move(Phase.WAITING, now, text)
 
 
@@ -133,8 +132,8 @@ def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = ""
     """Stops the job with an error that names the next step."""
     error = status_error(job, kind, text, next_step or advice(job.name, kind, text))
     job = replace(
-        job, health=job.health.ended(error), fragment="",
-        checkpointing=job.checkpointing.dropped(), switch=job.switch.rewind_over(),
+        job, health=job.health.ended(error), checkpointing=job.checkpointing.dropped(),
+        switch=job.switch.rewind_over(),
     )  # fmt: skip
     job = job.with_events(f"failed: {kind}").move(Phase.FAILED, now, f"{kind}: {text[:200]}")
     job, actions = statuses.write(job, now)

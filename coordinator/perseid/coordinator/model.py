@@ -129,7 +129,6 @@ class JobState:
     throttle_factor: float = 1.0  # share of `size` allowed while states are near their limit
     done: int = 0  # all epochs up to this one are logged and committed
     ledger_highest: int = 0  # highest epoch in any ledger partition
-    fragment: str = ""  # the owner's last report: restoring, running, ...
     unheard: str = ""  # why workers' reports may be missing, until it is loaded
     recent: tuple[Done, ...] = ()
     checks: tuple[InputCheck, ...] = ()  # of done epochs, for the next tokens to carry

@@ -123,7 +123,7 @@ def _recent(job: JobState, record: EpochDone, now: Now) -> tuple[Done, ...]:
 def _running(job: JobState, now: Now) -> JobState:
     if job.phase is Phase.RESTORING:
         job = job.move(Phase.RUNNING, now, "its owner runs it")
-    return replace(job, fragment="running", health=job.health.waits_no_more())
+    return replace(job, health=job.health.waits_no_more())
 
 
 def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
@@ -144,11 +144,7 @@ def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
             )
         job = checkpoints.superseded(replace(job, done=done), record.epoch)
         return _running(job, now), []
-    if record.state == "repeated":
-        job = _repeated(job, record, now)
-    elif record.state != "warning":
-        job = replace(job, fragment=record.state)
-    return job, []
+    return (_repeated(job, record, now) if record.state == "repeated" else job), []
 
 
 def _repeated(job: JobState, record: FragmentState, now: Now) -> JobState:

@@ -42,7 +42,7 @@ def finish_stop(job: JobState, now: Now) -> Step:
     actions: list[Action] = []
     if failing.has_owner(job):
         job, actions = failing.disown(job, "stopped")
-    return replace(job, fragment="").move(Phase.STOPPED, now, "as the user wants"), actions
+    return job.move(Phase.STOPPED, now, "as the user wants"), actions
 
 
 def switch(job: JobState, coordinator_epoch: int, now: Now) -> Step:
@@ -133,7 +133,7 @@ def adopt_program(job: JobState, target: Program, now: Now) -> Step:
     job = replace(
         job, plan=plan, generation=plan.generation, program=target,
         layout=build(target.spec, plan.layout), switch=job.switch.completed(),
-        positions=positions, has_backlog=False, fragment="", reached_s=now.monotonic_s,
+        positions=positions, has_backlog=False, reached_s=now.monotonic_s,
     ).with_events(
         f"switched to revision {target.revision} after epoch {job.tip.epoch}"
     )  # fmt: skip
