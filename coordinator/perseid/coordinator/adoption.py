@@ -21,6 +21,7 @@ from perseid.coordinator import (
 from perseid.coordinator.events import JobLoaded
 from perseid.coordinator.job.checkpointing import Checkpointing
 from perseid.coordinator.job.health import Health
+from perseid.coordinator.job.ownership import Ownership
 from perseid.coordinator.job.positions import Positions, positions_past
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import (
@@ -56,7 +57,10 @@ def adopted(
     failures = loaded.failures
     job = JobState(
         name=job.name, entry=loaded.entry, transition_log=job.transition_log,
-        program=loaded.program, layout=layout, plan=plan, generation=loaded.generation,
+        program=loaded.program, layout=layout,
+        ownership=Ownership(
+            plan, loaded.generation, ledger_highest=max(loaded.ledger.values(), default=0)
+        ),
         checkpointing=Checkpointing(
             pointers=pointers if ours else None, begun_s=now.monotonic_s,
             timing=checkpointing.timing, trimmed_s=checkpointing.trimmed_s,
@@ -70,13 +74,14 @@ def adopted(
             events=loaded.status.events if loaded.status is not None and loaded.begun else (),
             status=loaded.status,
         ),
-        ledger_highest=max(loaded.ledger.values(), default=0), totals=job.totals,
+        totals=job.totals,
         log_time=loaded.log_time,
         time=token_time.read_again(
             job.time, loaded.tokens[-1] if loaded.tokens else None, loaded.log_time, now
         ),
     )  # fmt: skip
-    job = _with_progress(replace(job, done=_done(job, loaded, layout)), loaded.progress, now)
+    done = job.ownership.progressed(_done(job, loaded, layout))
+    job = _with_progress(replace(job, ownership=done), loaded.progress, now)
     job = _with_checks(job, loaded.progress)
     reported = list(_reported(job, loaded.progress))
     if reported:

@@ -19,7 +19,7 @@ def log_lines(before: Mapping[str, JobState], after: Mapping[str, JobState]) -> 
     for name, job in after.items():
         old = before.get(name)
         if old is not job:
-            about = {"job": name, "generation": job.generation, "epoch": job.done}
+            about = {"job": name, "generation": job.ownership.generation, "epoch": job.done}
             yield from ((level, text, about) for level, text in _lines(old, job))
 
 

@@ -126,7 +126,9 @@ def superseded(job: JobState, done: int) -> JobState:
     if collecting is None or job.plan is None or collecting.epoch > done:
         return job
     delivered = any(generation == job.plan.generation for generation, *_ in collecting.parts)
-    if delivered or job.checkpointing.ready or complete(replace(job, done=done)) is not None:
+    if delivered or job.checkpointing.ready:
+        return job
+    if complete(replace(job, ownership=job.ownership.progressed(done))) is not None:
         return job
     return aborted(job, f"generation {job.plan.generation} resumes after it")
 

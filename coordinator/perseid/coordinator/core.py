@@ -151,7 +151,7 @@ def _appended(job: JobState, event: ev.JobEvent, now: Now) -> JobState:
         case ev.BeginAppended(begin=begin, offset=offset):
             job = replace(
                 job, appending=False, begun=True, base=Tip(begin.epoch, offset), tokens=(),
-                done=begin.epoch, highest_epoch=begin.epoch,
+                highest_epoch=begin.epoch, ownership=job.ownership.begun(begin.epoch),
             )  # fmt: skip
         case ev.RewindAppended(rewind=rewind):
             job = corrections.rewound(job, rewind, now)
@@ -265,7 +265,8 @@ def _place(job: JobState, owner: str, now: Now) -> Step:
         return job, []
     plan = job.plan
     new = Plan(
-        job=job.name, job_uuid=job.entry.uuid, generation=job.generation + 1, owner=owner,
+        job=job.name, job_uuid=job.entry.uuid, generation=job.ownership.next_generation,
+        owner=owner,
         revision=plan.revision if plan else job.program.revision,
         archive=plan.archive if plan else job.program.archive,
         layout=plan.layout if plan else 1, base_epoch=plan.base_epoch if plan else job.base.epoch,
@@ -276,7 +277,7 @@ def _place(job: JobState, owner: str, now: Now) -> Step:
     )  # fmt: skip
     if plan is not None and plan.owner is not None:
         job = replace(job, totals=job.totals.restarted(elsewhere=owner != plan.owner))
-    job = replace(job, plan=new, generation=new.generation)
+    job = replace(job, ownership=job.ownership.planned(new))
     job = checkpoints.new_owner(job, new)
     return job.move(Phase.RESTORING, now, f"placed on {owner}"), [PutPlan(job.name, new)]
 

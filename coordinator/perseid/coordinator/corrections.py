@@ -120,7 +120,7 @@ def correct(job: JobState, coordinator_epoch: int, now: Now) -> Step:
     target = _rewind_target(job)
     if target is None:
         return _take_over(job, now)
-    if job.ledger_highest > target.epoch:
+    if job.ownership.ledger_highest > target.epoch:
         return _finish(job, now, "a part of it is committed")
     failed = issued_token(job, target.epoch + 1)
     kept = replace(job, tokens=_up_to(job, target.epoch))
@@ -188,11 +188,11 @@ def _change_revision(job: JobState, now: Now, target: Program, reason: str) -> S
     """Names `target` in the plan; it resumes with the state logs of the previous revision."""
     assert job.plan is not None
     plan = replace(
-        job.plan, owner=None, generation=job.generation + 1, revision=target.revision,
+        job.plan, owner=None, generation=job.ownership.next_generation, revision=target.revision,
         archive=target.archive, reason=reason,
     )  # fmt: skip
     job = replace(
-        job, plan=plan, generation=plan.generation, program=target,
+        job, ownership=job.ownership.planned(plan), program=target,
         layout=build(target.spec, plan.layout), switch=job.switch.completed().rewind_over(),
     ).with_events(reason)  # fmt: skip
     job, actions = failing.forgotten(job, now)

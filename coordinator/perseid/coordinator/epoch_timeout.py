@@ -43,8 +43,7 @@ def is_up(job: JobState) -> bool:
 
 def fail(job: JobState, now: Now) -> Step:
     """The permanent failure; its text names what the epoch reads."""
-    owner = job.plan.owner if job.plan is not None else None
-    for_s = job.health.stalled_for_s
+    owner, for_s = job.ownership.owner, job.health.stalled_for_s
     text = (
         f"epoch {job.done + 1} has not ended on worker {owner} after {for_s:.0f} s, and "
         f"`epoch.timeout` of job.yaml allows no more{_reads(job)}"

@@ -142,7 +142,7 @@ def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = ""
 
 def status_error(job: JobState, kind: str, text: str, next_step: str) -> dict[str, Any]:
     """The error of a status. `epoch`: the last done one; `owner`: its host has the state logs."""
-    owner = job.plan.owner if job.plan is not None else None
+    owner = job.ownership.owner
     if owner is None and job.health.error is not None:  # the job has not run since
         owner = job.health.error.get("owner")
     return {
@@ -152,15 +152,15 @@ def status_error(job: JobState, kind: str, text: str, next_step: str) -> dict[st
 
 
 def has_owner(job: JobState) -> bool:
-    return job.plan is not None and job.plan.owner is not None
+    return job.ownership.owner is not None
 
 
 def disown(job: JobState, reason: str) -> Step:
     """Takes the job from its owner under a new generation."""
     if job.plan is None:
         return job, []
-    plan = replace(job.plan, owner=None, generation=job.generation + 1, reason=reason)
-    return replace(job, plan=plan, generation=plan.generation), [PutPlan(job.name, plan)]
+    plan = replace(job.plan, owner=None, generation=job.ownership.next_generation, reason=reason)
+    return replace(job, ownership=job.ownership.planned(plan)), [PutPlan(job.name, plan)]
 
 
 def advice(job: str, kind: str = "", text: str = "") -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from perseid.coordinator import lifecycle
 from perseid.coordinator.job.checkpointing import Checkpointing
 from perseid.coordinator.job.health import Health
+from perseid.coordinator.job.ownership import Ownership
 from perseid.coordinator.job.positions import Positions
 from perseid.coordinator.job.program import Program
 from perseid.coordinator.job.switch import Switch
@@ -102,8 +103,6 @@ class JobState:
     loading_s: float = 0.0  # when that was begun, or was last reported to take long
     program: Program | None = None  # of the plan, or of the entry while there is no plan
     layout: Layout | None = None
-    plan: Plan | None = None
-    generation: int = 0  # the highest ever assigned under this name
     base: Tip = Tip(0, -1)  # the tokens below start after it
     tokens: tuple[Issued, ...] = ()
     begun: bool = False  # the chain in the token log is this job UUID's
@@ -127,18 +126,26 @@ class JobState:
     size: int = 0  # records of a full epoch
     record_bytes: Mapping[str, float] = field(default_factory=dict)  # by source, as far as known
     throttle_factor: float = 1.0  # share of `size` allowed while states are near their limit
-    done: int = 0  # all epochs up to this one are logged and committed
-    ledger_highest: int = 0  # highest epoch in any ledger partition
     unheard: str = ""  # why workers' reports may be missing, until it is loaded
     recent: tuple[Done, ...] = ()
     checks: tuple[InputCheck, ...] = ()  # of done epochs, for the next tokens to carry
     checks_to: int = 0  # epochs up to this one are carried or in `checks`
     truncated: LogTruncated | None = None  # a truncated source, or a new topic of that name,
     truncated_s: float = 0.0  # as a look at the topics after this moment shows
+    ownership: Ownership = field(default_factory=Ownership)
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
     switch: Switch = field(default_factory=Switch)
     health: Health = field(default_factory=Health)
     totals: Totals = field(default_factory=Totals)  # of this leader, also while LOADING
+
+    @property
+    def plan(self) -> Plan | None:
+        return self.ownership.plan
+
+    @property
+    def done(self) -> int:
+        """All epochs up to this one are logged and committed."""
+        return self.ownership.done
 
     @property
     def wants_stop(self) -> bool:

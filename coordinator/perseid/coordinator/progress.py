@@ -95,8 +95,8 @@ def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
         return job, []  # of a token that was rolled back
     new = epoch > job.done
     job = replace(
-        job, done=max(job.done, epoch), ledger_highest=max(job.ledger_highest, epoch),
-        totals=job.totals.counted(record), health=job.health.epoch_done(epoch),
+        job, ownership=job.ownership.committed(epoch), totals=job.totals.counted(record),
+        health=job.health.epoch_done(epoch),
     )  # fmt: skip
     if new:
         checks = tuple(c for c in record.checks if c.epoch > job.checks_to)
@@ -131,20 +131,23 @@ def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
         return job, []
     job = job.with_events(*record.events)
     if record.state == "failed":
-        job = replace(job, done=max(job.done, min(record.epoch, job.tip.epoch)))
-        return _failed(job, record, now)
+        return _failed(_progressed(job, record.epoch), record, now)
     if record.state == "stopped":
-        done = max(job.done, min(record.epoch, job.tip.epoch))
-        return failing.handed_over(replace(job, done=done), now, record.incarnation), []
+        return failing.handed_over(_progressed(job, record.epoch), now, record.incarnation), []
     if record.state == "running":
-        done = max(job.done, min(confirmed_epoch(job, record), job.tip.epoch))
+        job = _progressed(job, confirmed_epoch(job, record))
         if record.restored_from:
             job = job.with_events(
                 f"generation {record.generation} restored from {record.restored_from}"
             )
-        job = checkpoints.superseded(replace(job, done=done), record.epoch)
-        return _running(job, now), []
+        return _running(checkpoints.superseded(job, record.epoch), now), []
     return (_repeated(job, record, now) if record.state == "repeated" else job), []
+
+
+def _progressed(job: JobState, epoch: int) -> JobState:
+    """The job after its owner has done `epoch`, which may be of a token that was rolled back."""
+    done = job.ownership.progressed(min(epoch, job.tip.epoch))
+    return replace(job, ownership=done)
 
 
 def _repeated(job: JobState, record: FragmentState, now: Now) -> JobState:
@@ -152,8 +155,7 @@ def _repeated(job: JobState, record: FragmentState, now: Now) -> JobState:
 
     The end of its last epoch and parts of a checkpoint may be among them.
     """
-    done = max(job.done, min(record.epoch, job.tip.epoch))
-    job = replace(job, done=done).with_events(
+    job = _progressed(job, record.epoch).with_events(
         f"generation {record.generation} reported its state again"
     )
     collecting = job.checkpointing.collecting

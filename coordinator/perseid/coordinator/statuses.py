@@ -40,7 +40,7 @@ def _rescaling(job: JobState) -> bool:
 
 def status_of(job: JobState, time_ms: int) -> JobStatus:
     return JobStatus(
-        job.entry.uuid, name_of(job), job.generation, _answered(job), time_ms,
+        job.entry.uuid, name_of(job), job.ownership.generation, _answered(job), time_ms,
         error_of(job), job.health.events,
     )  # fmt: skip
 

@@ -62,7 +62,8 @@ def rename_revision(job: JobState) -> Step:
         return job, []
     plan = replace(plan, revision=entry.revision)
     program = replace(job.program, revision=entry.revision) if job.program else None
-    return replace(job, plan=plan, program=program), [PutPlan(job.name, plan)]
+    job = replace(job, ownership=job.ownership.renamed(plan), program=program)
+    return job, [PutPlan(job.name, plan)]
 
 
 def may_adopt(job: JobState) -> bool:
@@ -119,10 +120,10 @@ def adopt_program(job: JobState, target: Program, now: Now) -> Step:
     grown = needs_new_layout(job.program.spec, target.spec)
     sizes = ", ".join(resized(job.program.spec, target.spec))
     plan = replace(
-        job.plan, generation=job.generation + 1, revision=target.revision, archive=target.archive,
-        layout=job.plan.layout + grown, reason=f"switch to revision {target.revision}",
+        job.plan, generation=job.ownership.next_generation, revision=target.revision,
+        archive=target.archive, layout=job.plan.layout + grown,
+        reason=f"switch to revision {target.revision}", checkpoints=job.kept,
         base_epoch=job.tip.epoch, base_offset=job.tip.offset,  # older tokens are not its own
-        checkpoints=job.kept,
         rescaled=bool(sizes) or (job.plan.rescaled and job.plan.base_epoch == job.tip.epoch),
     )  # fmt: skip
     if sizes:
@@ -131,7 +132,7 @@ def adopt_program(job: JobState, target: Program, now: Now) -> Step:
     kept = {k: p for k, p in job.positions.items() if sources.get(k[0]) == p.topic}
     positions = {**job.switch.starts, **kept}
     job = replace(
-        job, plan=plan, generation=plan.generation, program=target,
+        job, ownership=job.ownership.planned(plan), program=target,
         layout=build(target.spec, plan.layout), switch=job.switch.completed(),
         positions=positions, has_backlog=False, reached_s=now.monotonic_s,
     ).with_events(

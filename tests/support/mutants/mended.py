@@ -120,7 +120,8 @@ def half_committed_epochs_are_taken_back() -> AbstractContextManager[Any]:
     correct = corrections.correct
 
     def mutant(job: JobState, *rest: Any) -> Any:
-        return correct(replace(job, ledger_highest=0), *rest)
+        nothing = replace(job.ownership, ledger_highest=0)
+        return correct(replace(job, ownership=nothing), *rest)
 
     return patch.object(corrections, "correct", mutant)
 

@@ -151,7 +151,8 @@ def test_what_an_owner_restores_from_is_kept(world: World, leader: Leader) -> No
         (Phase.RESTORING, [pointer.epoch, newest.epoch, oldest]),
         (Phase.RUNNING, [pointer.epoch, newest.epoch]),
     ):
-        restoring = replace(job, plan=plan, phase=phase, checkpointing=collects)
+        owned = job.ownership.renamed(plan)
+        restoring = replace(job, ownership=owned, phase=phase, checkpointing=collects)
         _, actions = checkpoints.written(restoring, pointer, world.now)
         (delete,) = [a for a in actions if isinstance(a, DeleteCheckpoints)]
         assert [p.epoch for p in delete.live] == kept

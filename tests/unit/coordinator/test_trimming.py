@@ -13,11 +13,11 @@ from perseid.coordinator import events as ev
 from perseid.coordinator import log_trimming, trimming
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.log_trimming import trim
-from perseid.coordinator.model import Tip
+from perseid.coordinator.model import JobState, Tip
 from perseid.coordinator.performing import Performer, StepDown
 from perseid.errors import PermanentError, RetryableError
 from perseid.jobs.operations import checkpointing
-from perseid.records import BackupMark, CheckpointPointer, CheckpointPointers
+from perseid.records import BackupMark, CheckpointPointer, CheckpointPointers, Plan
 from perseid.testing.kafka import FakeLogReader, FakeLogWriter, FakeTopics
 from perseid.topics import codec, names
 from perseid.topics.admin import Partition
@@ -41,6 +41,10 @@ def epoch(world: World, leader: Leader, seconds: float = 0.0) -> None:
     leader.poll()
     world.work(JOB, epochs=9)
     leader.listen()
+
+
+def under(job: JobState, plan: Plan, phase: Phase) -> JobState:
+    return replace(job, ownership=job.ownership.renamed(plan), phase=phase)
 
 
 def trims(leader: Leader) -> list[act.TrimLogs]:
@@ -104,12 +108,12 @@ def test_what_an_owner_is_restoring_from_is_kept(world: World, leader: Leader) -
     assert job.plan is not None
     old = (pointer(2, 3), pointer(1, 2))
     plan = replace(job.plan, checkpoints=old)
-    assert trimming.kept_from(replace(job, plan=plan, phase=Phase.RESTORING)) == Tip(1, 2)
+    assert trimming.kept_from(under(job, plan, Phase.RESTORING)) == Tip(1, 2)
     plan = replace(plan, base_epoch=2, base_offset=3)  # nothing before is for its revision
-    assert trimming.kept_from(replace(job, plan=plan, phase=Phase.RESTORING)) == Tip(2, 3)
+    assert trimming.kept_from(under(job, plan, Phase.RESTORING)) == Tip(2, 3)
     plan = replace(plan, checkpoints=())
-    assert trimming.kept_from(replace(job, plan=plan, phase=Phase.WAITING)) == Tip(2, 3)
-    assert trimming.kept_from(replace(job, plan=plan)) == trims(leader)[-1].kept
+    assert trimming.kept_from(under(job, plan, Phase.WAITING)) == Tip(2, 3)
+    assert trimming.kept_from(under(job, plan, job.phase)) == trims(leader)[-1].kept
 
 
 def test_nothing_goes_before_there_is_a_checkpoint(world: World, leader: Leader) -> None:

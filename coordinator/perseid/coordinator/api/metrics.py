@@ -193,7 +193,7 @@ FAMILIES: tuple[Family, ...] = (
     _total("perseid_job_checkpoints_aborted_total", "Checkpoints that were begun and aborted",
            lambda job: job.totals.checkpoints_aborted),
     _of_job("perseid_job_generation", "Rises with each owner, so old ones can be fenced",
-            _loaded(lambda job: job.generation)),
+            _loaded(lambda job: job.ownership.generation)),
     _total("perseid_job_restarts_total",
            "Times the job was placed again, after a failure or a worker that left",
            lambda job: job.totals.restarts),
