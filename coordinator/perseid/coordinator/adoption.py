@@ -21,6 +21,7 @@ from perseid.coordinator import (
 from perseid.coordinator.events import JobLoaded
 from perseid.coordinator.job.checkpointing import Checkpointing
 from perseid.coordinator.job.health import Health
+from perseid.coordinator.job.inputs import Inputs
 from perseid.coordinator.job.ownership import Ownership
 from perseid.coordinator.job.positions import Positions, positions_past
 from perseid.coordinator.lifecycle import Phase
@@ -67,8 +68,10 @@ def adopted(
             untrimmed=checkpointing.untrimmed,
         ),
         base=loaded.base, tokens=loaded.tokens, begun=loaded.begun,
-        highest_epoch=loaded.highest_epoch, ends=job.ends, issued_s=now.monotonic_s,
-        positions=_positions(loaded), reached_s=now.monotonic_s,
+        highest_epoch=loaded.highest_epoch, issued_s=now.monotonic_s,
+        inputs=Inputs(
+            positions=_positions(loaded), reached_s=now.monotonic_s, ends=job.inputs.ends
+        ),
         health=Health(
             failures=failures if failures and failures.job_uuid == loaded.entry.uuid else None,
             events=loaded.status.events if loaded.status is not None and loaded.begun else (),
@@ -88,9 +91,10 @@ def adopted(
         measured = job.checkpointing.measured(reported[-1][1].state_bytes)
         job = replace(job, checkpointing=measured)
     records = [record for _, record in reported]
+    record_bytes = reduce(input_bytes.seen, records, job.inputs.record_bytes)
     job = replace(
         job, totals=job.totals.loaded(job.done, records),
-        record_bytes=reduce(input_bytes.seen, records, job.record_bytes),
+        inputs=job.inputs.with_record_bytes(record_bytes),
     )  # fmt: skip
     job = timing.read_back(job, [one for one in reported if one[1].epoch > seen], now)
     if unheard:
@@ -198,4 +202,5 @@ def _with_checks(job: JobState, records: tuple[ProgressRecord, ...]) -> JobState
         if c.epoch > carried_to
     }
     checks = tuple(found[key] for key in sorted(found))
-    return input_checks.with_checks(replace(job, checks=(), checks_to=carried_to), checks)
+    job = replace(job, inputs=job.inputs.waiting((), carried_to))
+    return input_checks.with_checks(job, checks)

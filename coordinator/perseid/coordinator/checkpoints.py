@@ -31,7 +31,7 @@ def due(job: JobState, now: Now) -> bool:
     if asked(job, now):
         return True
     since = [i.token for i in job.tokens if i.token.epoch > _newest_epoch(job)]
-    worth = job.backlog > 0 or any(r.end > r.start for t in since for r in ranges_of(t))
+    worth = job.inputs.backlog > 0 or any(r.end > r.start for t in since for r in ranges_of(t))
     return (worth or len(since) >= REPLAY_TOKENS_MAX) and timing.due(job, now)
 
 

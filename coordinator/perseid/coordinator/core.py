@@ -424,7 +424,7 @@ def _ends_seen(
 ) -> tuple[ClusterState, list[str], list[Action]]:
     concerned, actions = [], list[Action]()
     for job in list(state.jobs.values()):
-        read = job.source_partitions
+        read = job.inputs.partitions
         own = {key: end for key, end in event.ends.items() if key in read}
         if not own:
             continue
@@ -439,13 +439,14 @@ def _ends_seen(
 def _with_ends(
     job: JobState, ends: Mapping[tuple[str, int], int], asked_s: float, now: Now
 ) -> Step:
-    if any(job.ends.get(key) != end for key, end in ends.items()):
-        job = replace(job, ends={**job.ends, **ends})
+    inputs = job.inputs.with_ends(ends)
+    if inputs is not job.inputs:
+        job = replace(job, inputs=inputs)
     if job.phase in _ENDED or job.phase is Phase.LOADING or corrections.is_under_way(job):
         return job, []
-    lost = sources.truncated(job, ends, asked_s)
-    if lost is not None and job.truncated is None:  # TopicsSeen shows which error it is
-        job = replace(job, truncated=lost, truncated_s=now.monotonic_s)
+    lost = sources.truncated(job.inputs, ends, asked_s)
+    if lost is not None and job.inputs.truncated is None:  # TopicsSeen shows which error it is
+        job = replace(job, inputs=job.inputs.lost(lost, now.monotonic_s))
     return job, []
 
 
@@ -465,13 +466,13 @@ def _topics_seen(
 def _with_topics(job: JobState, event: ev.TopicsSeen, now: Now) -> Step:
     if job.program is None or corrections.is_under_way(job):
         return job, []  # another revision may read another topic
-    error = sources.fault(job.program.spec, job.positions, event.topics)
-    if error is None and event.asked_s > job.truncated_s:
-        error = job.truncated
+    error = sources.fault(job.program.spec, job.inputs.positions, event.topics)
+    if error is None and event.asked_s > job.inputs.truncated_s:
+        error = job.inputs.truncated
     job, error = _settled(job, error, now)
     if error is not None:
         return corrections.fail(job, now, type(error).__name__, str(error))
-    job = stalled.looked(job, event.highs, now)
+    job = replace(job, inputs=stalled.looked(job.inputs, event.highs, now))
     return sources.with_new_partitions(job, event.topics, now), []
 
 

@@ -219,7 +219,7 @@ def _cannot_finish(job: JobState, now: Now, why: str, reasons: list[str]) -> Ste
 
 def rewound(job: JobState, record: Rewind, now: Now) -> JobState:
     """The job after its Rewind is in the log."""
-    kept, moved = _up_to(job, record.epoch), job.positions
+    kept, moved = _up_to(job, record.epoch), job.inputs.positions
     if job.program is not None and job.tokens:
         spec = job.program.spec
         # A source may first be named by a token that is rolled back.
@@ -231,9 +231,8 @@ def rewound(job: JobState, record: Rewind, now: Now) -> JobState:
     # The rolled-back tokens lose their times too: their leader's clocks may have been ahead.
     time = token_time.resumed(kept[-1] if kept else None, job.log_time, now)
     return replace(
-        job, appending=False, tokens=kept, positions=moved, has_backlog=False, time=time,
-        checkpointing=checkpointing, checks=tuple(c for c in job.checks if c.epoch <= record.epoch),
-        checks_to=min(job.checks_to, record.epoch), late_to=min(job.late_to, record.epoch),
+        job, appending=False, tokens=kept, time=time, checkpointing=checkpointing,
+        inputs=job.inputs.rewound(moved, record.epoch),
     ).with_events(f"epochs above {record.epoch} taken back")  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def carried(checks: tuple[InputCheck, ...]) -> tuple[InputCheck, ...]:
 
 def with_checks(job: JobState, checks: tuple[InputCheck, ...]) -> JobState:
     """The job with another epoch's checks; above the bound, the oldest epochs' are dropped."""
-    waiting = job.checks + checks
+    waiting = job.inputs.checks + checks
     total = sum(map(_bytes, waiting))
     gone: set[int] = set()
     while total > WAITING_BYTES_MAX and waiting:
@@ -39,8 +39,8 @@ def with_checks(job: JobState, checks: tuple[InputCheck, ...]) -> JobState:
         gone.add(epoch)
         total -= sum(_bytes(c) for c in waiting if c.epoch == epoch)
         waiting = tuple(c for c in waiting if c.epoch != epoch)
-    seen = max([job.checks_to, *(c.epoch for c in checks)])
-    job = replace(job, checks=waiting, checks_to=seen)
+    seen = max([job.inputs.checks_to, *(c.epoch for c in checks)])
+    job = replace(job, inputs=job.inputs.waiting(waiting, seen))
     return job.with_events(_reports(gone, len(checks))) if gone else job
 
 

@@ -19,7 +19,6 @@ from perseid.coordinator import (
     token_time,
     watermark,
 )
-from perseid.coordinator.job.positions import positions_after, ranges_of
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import Issued, JobState, Now
 from perseid.coordinator.splits import ordered_sources, split
@@ -44,8 +43,8 @@ def next_token(
         return None
     idle = now.monotonic_s - job.issued_s >= IDLE_TOKEN_S
     first = _first_of_its_revision(job)
-    wanted = job.backlog or idle or checkpoints.asked(job, now) or (first and _from_the_end(job))
-    if not (wanted or watermark.moves(job)):
+    wanted = job.inputs.backlog or idle or checkpoints.asked(job, now)
+    if not (wanted or (first and _from_the_end(job)) or watermark.moves(job)):
         return None
     checkpoint = checkpoints.due(job, now)
     if holding.is_full(job) and not checkpoint:
@@ -67,10 +66,10 @@ def final_token(
 
 def may_issue(job: JobState) -> bool:
     """Whether the job has a credit for another epoch."""
-    if job.appending or not job.begun or job.phase not in OWNED or job.truncated is not None:
+    if job.appending or not job.begun or job.phase not in OWNED or job.inputs.truncated is not None:
         return False
     running = job.phase is Phase.RUNNING
-    return job.in_flight < (CREDITS_BACKLOG if running and job.has_backlog else CREDITS_IDLE)
+    return job.in_flight < (CREDITS_BACKLOG if running and job.inputs.has_backlog else CREDITS_IDLE)
 
 
 def _first_of_its_revision(job: JobState) -> bool:
@@ -94,15 +93,15 @@ def cut_input(job: JobState, *, full: bool) -> tuple[SourceRange, ...]:
     """
     waiting = {
         key: records
-        for key, position in job.positions.items()
-        if (records := job.ends.get((position.topic, key[1]), 0) - position.offset) > 0
+        for key, position in job.inputs.positions.items()
+        if (records := job.inputs.ends.get((position.topic, key[1]), 0) - position.offset) > 0
     }
     most = job.program.spec.epoch if job.program is not None else EpochSpec(max_records=SIZE_FIRST)
-    size = min(job.size or SIZE_FIRST, most.max_records)
-    shares = share(waiting, max(1, int(size * job.throttle_factor)))
-    shares = input_bytes.within(shares, job.record_bytes, most.max_bytes)
+    size = min(job.inputs.size or SIZE_FIRST, most.max_records)
+    shares = share(waiting, max(1, int(size * job.inputs.throttle_factor)))
+    shares = input_bytes.within(shares, job.inputs.record_bytes, most.max_bytes)
     ranges = []
-    for (source, partition), position in sorted(job.positions.items()):
+    for (source, partition), position in sorted(job.inputs.positions.items()):
         records = shares.get((source, partition), 0)
         if records or full:
             ranges.append(
@@ -138,12 +137,12 @@ def make_token(
         previous_offset=job.tip.offset,
         revision=job.plan.revision,
         layout=job.plan.layout,
-        splits=split(ranges, tasks, ordered_sources(spec), job.positions),
+        splits=split(ranges, tasks, ordered_sources(spec), job.inputs.positions),
         time_ms=int(token_time.passed(job.time, now.time_ms, now).ms),
         watermark_ms=watermark.next_ms(job),
         checkpoint=checkpoint,
         final=final,
-        checks=input_checks.carried(job.checks),
+        checks=input_checks.carried(job.inputs.checks),
         generation=job.plan.generation,
     )
 
@@ -156,16 +155,14 @@ def appending(job: JobState, now: Now) -> JobState:
 def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
     """The job after its token is in the log at `offset`."""
     held = holding.is_full(job)
+    job = watermark.issued(job, token)
     job = replace(
-        watermark.issued(job, token),
+        job,
         appending=False,
         tokens=(*job.tokens, Issued(offset, token)),
-        positions=positions_after(job.positions, ranges_of(token)),
-        reached_s=now.monotonic_s,
         issued_s=now.monotonic_s,
-        has_backlog=job.backlog > token.records,  # more records waited than it took
-        checks=job.checks[len(token.checks):],
-    )  # fmt: skip
+        inputs=job.inputs.named(token, now.monotonic_s),
+    )
     if holding.is_full(job) and not held:
         job = job.with_events(holding.reason(job))
     return checkpoints.begin(job, Issued(offset, token), now) if token.checkpoint else job
@@ -182,7 +179,7 @@ def adapted_size(job: JobState, done: EpochDone) -> int:
     longer anyway, and larger epochs end the wait sooner.
     """
     program = job.program
-    size = job.size or SIZE_FIRST
+    size = job.inputs.size or SIZE_FIRST
     rows, duration_ms = done.rows_in, done.duration_ms
     if program is None or duration_ms <= 0:
         return size
@@ -190,9 +187,9 @@ def adapted_size(job: JobState, done: EpochDone) -> int:
     if rows * 2 < min(size, by_bytes or size):
         return size
     target_ms = program.spec.epoch.target_s * 1000
-    if job.backlog > CATCH_UP * size:
+    if job.inputs.backlog > CATCH_UP * size:
         target_ms *= CATCH_UP
-    points = [(d.rows_in, d.duration_ms) for d in job.recent] + [(rows, duration_ms)]
+    points = [(d.rows_in, d.duration_ms) for d in job.inputs.recent] + [(rows, duration_ms)]
     fixed_ms, record_ms = cost_line(points)
     room_ms = max(target_ms - fixed_ms, fixed_ms * WORK_SHARE_MIN / (1 - WORK_SHARE_MIN))
     step = room_ms / record_ms / rows if record_ms > 0 else SIZE_STEP_MAX
@@ -222,5 +219,5 @@ def cost_line(points: list[tuple[int, int]]) -> tuple[float, float]:
 def _empty_ranges(job: JobState) -> tuple[SourceRange, ...]:
     return tuple(
         SourceRange(source, p.topic, p.topic_id, partition, p.offset, p.offset)
-        for (source, partition), p in sorted(job.positions.items())
+        for (source, partition), p in sorted(job.inputs.positions.items())
     )

@@ -72,7 +72,7 @@ class Looking:
         jobs = [job for job in self._state().jobs.values() if job.phase in _ACTIVE]
         return Wanted(
             frozenset(job.entry.uuid for job in jobs),
-            frozenset().union(*(job.source_partitions for job in jobs)),
+            frozenset().union(*(job.inputs.partitions for job in jobs)),
             any(issue.may_issue(job) for job in jobs),
             frozenset().union(*(sink_topics.asked(job) for job in jobs)),
         )
@@ -100,8 +100,8 @@ class Looking:
     def _look_at_ends(self, name: str) -> None:
         """Reads the ends, so that the epoch after one without backlog takes the newest input."""
         job = self._state().jobs.get(name)
-        if job is not None and not job.has_backlog:
-            self._ends.look_at(job.source_partitions)
+        if job is not None and not job.inputs.has_backlog:
+            self._ends.look_at(job.inputs.partitions)
 
 
 def _is_loaded(job: JobState | None) -> bool:

@@ -38,14 +38,14 @@ def committed(job: JobState) -> dict[Partition, int]:
     The position after all tokens, moved back over those in flight. If two sources read one
     partition the lower offset counts.
     """
-    at = {key: position.offset for key, position in job.positions.items()}
+    at = {key: position.offset for key, position in job.inputs.positions.items()}
     for issued in reversed([i for i in job.tokens if i.token.epoch > job.done]):
         for r in reversed(ranges_of(issued.token)):
             if (r.source, r.partition) in at:
                 at[r.source, r.partition] = r.start
     found: dict[Partition, int] = {}
     for (source, partition), offset in at.items():
-        place = (job.positions[source, partition].topic, partition)
+        place = (job.inputs.positions[source, partition].topic, partition)
         found[place] = min(offset, found.get(place, offset))
     return found
 

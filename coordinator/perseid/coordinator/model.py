@@ -13,14 +13,13 @@ from typing import Any
 from perseid.coordinator import lifecycle
 from perseid.coordinator.job.checkpointing import Checkpointing
 from perseid.coordinator.job.health import Health
+from perseid.coordinator.job.inputs import Inputs
 from perseid.coordinator.job.ownership import Ownership
-from perseid.coordinator.job.positions import Positions
 from perseid.coordinator.job.program import Program
 from perseid.coordinator.job.switch import Switch
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.token_time import NEVER, Time
 from perseid.coordinator.totals import Totals
-from perseid.errors import LogTruncated
 from perseid.jobs.model.layout import Layout
 from perseid.records import (
     CheckpointPointer,
@@ -32,12 +31,10 @@ from perseid.topics.records import (
     EpochDone,
     EventTimes,
     FragmentState,
-    InputCheck,
     Token,
 )
 
 TRANSITIONS_MAX = 40  # enough to show how a job reached its state
-RECENT_S = 10.0  # window of the displayed rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +69,6 @@ class Tip:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """One finished epoch, for rates and for the size of the next epochs."""
-
-    at_s: float
-    epoch: int
-    rows_in: int
-    rows_out: int
-    duration_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A source partition whose last stable offset is below its end and has not moved since then."""
-
-    offset: int
-    since_s: float
-
-
 @dataclass(frozen=True)
 class JobState:
     """One job. Fields below `program` mean nothing while the phase is LOADING."""
@@ -107,31 +85,14 @@ class JobState:
     tokens: tuple[Issued, ...] = ()
     begun: bool = False  # the chain in the token log is this job UUID's
     highest_epoch: int = 0  # of any record under this name; a Begin is above it
-    positions: Positions = field(default_factory=dict)
-    reached_s: float = 0.0  # when the positions last moved
-    ends: Mapping[tuple[str, int], int] = field(default_factory=dict)  # by (topic, partition)
-    highs: Mapping[tuple[str, int], int] = field(default_factory=dict)  # high watermarks
-    held: Mapping[tuple[str, int], Held] = field(default_factory=dict)  # see `stalled`
     appending: bool = False  # an append's outcome is not known yet
     deferred: tuple[Any, ...] = ()  # events that came meanwhile
     issued_s: float = 0.0  # when the last token was issued
     time: Time = NEVER  # of its last token, or of its load
     log_time: Time = NEVER  # the broker's clock at its load
     apart_ms: float = 0.0  # how far the wall clock is ahead, as last reported
-    event_times: Mapping[tuple[str, int], int] = field(default_factory=dict)  # largest, ms
-    active_ms: Mapping[tuple[str, int], int] = field(default_factory=dict)  # see `watermark`
-    late: int = 0  # rows below the watermark, as far as reported
-    late_to: int = 0  # epochs up to this one are counted in `late`
-    has_backlog: bool = False  # the last token did not take all input
-    size: int = 0  # records of a full epoch
-    record_bytes: Mapping[str, float] = field(default_factory=dict)  # by source, as far as known
-    throttle_factor: float = 1.0  # share of `size` allowed while states are near their limit
     unheard: str = ""  # why workers' reports may be missing, until it is loaded
-    recent: tuple[Done, ...] = ()
-    checks: tuple[InputCheck, ...] = ()  # of done epochs, for the next tokens to carry
-    checks_to: int = 0  # epochs up to this one are carried or in `checks`
-    truncated: LogTruncated | None = None  # a truncated source, or a new topic of that name,
-    truncated_s: float = 0.0  # as a look at the topics after this moment shows
+    inputs: Inputs = field(default_factory=Inputs)
     ownership: Ownership = field(default_factory=Ownership)
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
     switch: Switch = field(default_factory=Switch)
@@ -180,20 +141,6 @@ class JobState:
     @property
     def newest(self) -> CheckpointPointer | None:
         return next(iter(self.kept), None)
-
-    @property
-    def source_partitions(self) -> frozenset[tuple[str, int]]:
-        """The topic partitions that the job reads; two sources may read the same one."""
-        return frozenset((at.topic, partition) for (_, partition), at in self.positions.items())
-
-    @property
-    def backlog(self) -> int:
-        """Records that exist and that no token names."""
-        waiting = (
-            self.ends.get((position.topic, partition), position.offset) - position.offset
-            for (_, partition), position in self.positions.items()
-        )
-        return sum(max(0, records) for records in waiting)
 
     def move(self, phase: Phase, now: Now, why: str) -> JobState:
         """This job in another phase; raises InvalidTransition when the table forbids it."""

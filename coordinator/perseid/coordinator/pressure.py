@@ -24,13 +24,13 @@ def seen(job: JobState, states: Iterable[OperatorState]) -> JobState:
         return job
     fullest, filled = _fullest(job.program.spec, states)
     room = room_at(filled)
-    if (room < 1) != (job.throttle_factor < 1):
+    if (room < 1) != (job.inputs.throttle_factor < 1):
         job = job.with_events(
             f"backpressure: the state of {fullest} fills {filled:.0%} of its `memory:`"
             if room < 1
             else "backpressure has ended: states are well within their `memory:`"
         )
-    return replace(job, throttle_factor=room)
+    return replace(job, inputs=job.inputs.throttled(room))
 
 
 def room_at(filled: float) -> float:

@@ -16,8 +16,9 @@ from perseid.coordinator import (
     watermark,
 )
 from perseid.coordinator.actions import Action
+from perseid.coordinator.job.inputs import Done, Inputs
 from perseid.coordinator.lifecycle import OWNED, Phase
-from perseid.coordinator.model import RECENT_S, Done, JobState, Now, confirmed_epoch
+from perseid.coordinator.model import JobState, Now, confirmed_epoch
 from perseid.errors import FencedError, PermanentError, ProcessDied
 from perseid.topics.records import (
     EpochDone,
@@ -99,15 +100,12 @@ def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
         health=job.health.epoch_done(epoch),
     )  # fmt: skip
     if new:
-        checks = tuple(c for c in record.checks if c.epoch > job.checks_to)
+        checks = tuple(c for c in record.checks if c.epoch > job.inputs.checks_to)
         job = input_checks.with_checks(job, checks)
         job = replace(
-            job,
-            size=issue.adapted_size(job, record),
-            record_bytes=input_bytes.seen(job.record_bytes, record),
-            recent=_recent(job, record, now),
+            job, inputs=_measured(job, record, now),
             checkpointing=job.checkpointing.measured(record.state_bytes),
-        )
+        )  # fmt: skip
         job = pressure.seen(timing.seen(job, record, now), record.states)
     if not _of_owner(job, record):
         return job, []  # a previous owner ended its epoch: it counts, but that owner is not running
@@ -115,9 +113,10 @@ def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
     return job, actions
 
 
-def _recent(job: JobState, record: EpochDone, now: Now) -> tuple[Done, ...]:
+def _measured(job: JobState, record: EpochDone, now: Now) -> Inputs:
     done = Done(now.monotonic_s, record.epoch, record.rows_in, record.rows_out, record.duration_ms)
-    return (*(d for d in job.recent if now.monotonic_s - d.at_s <= RECENT_S), done)
+    record_bytes = input_bytes.seen(job.inputs.record_bytes, record)
+    return job.inputs.measured(done, issue.adapted_size(job, record), record_bytes)
 
 
 def _running(job: JobState, now: Now) -> JobState:

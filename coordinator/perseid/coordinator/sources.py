@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from perseid.coordinator.events import SourceTopic
+from perseid.coordinator.job.inputs import Inputs
 from perseid.coordinator.job.positions import Position, Positions, first_positions, ranges_of
 from perseid.coordinator.model import JobState, Now
 from perseid.errors import (
@@ -38,18 +39,18 @@ def fault(spec: JobSpec, positions: Positions, topics: Topics) -> PerseidError |
 
 
 def truncated(
-    job: JobState, ends: Mapping[tuple[str, int], int], asked_s: float
+    inputs: Inputs, ends: Mapping[tuple[str, int], int], asked_s: float
 ) -> LogTruncated | None:
     """The first partition that ends below the job's position in it.
 
     Later records there would be skipped as already read. Only a look that began after the positions
     last moved is valid: an older one saw an earlier end.
     """
-    if asked_s <= job.reached_s:
+    if asked_s <= inputs.reached_s:
         return None
     lost = [
         (at.topic, partition, at.offset, end)
-        for (_, partition), at in job.positions.items()
+        for (_, partition), at in inputs.positions.items()
         if (end := ends.get((at.topic, partition))) is not None and end < at.offset
     ]
     return LogTruncated(*min(lost)) if lost else None
@@ -79,16 +80,16 @@ def with_new_partitions(job: JobState, topics: Topics, now: Now) -> JobState:
     """Adds partitions that appeared since, from their first offset."""
     if job.program is None or not job.begun:
         return job
-    found = dict(job.positions)
+    found = dict(job.inputs.positions)
     for name, source in job.program.spec.sources.items():
         topic = topics.get(source.topic)
-        if topic is None or not any(s == name for s, _ in job.positions):
+        if topic is None or not any(s == name for s, _ in job.inputs.positions):
             continue  # a source without any position is resolved by its `start` when it is loaded
         for partition, start in topic.starts.items():
             found.setdefault((name, partition), Position(source.topic, topic.topic_id, start))
-    if len(found) == len(job.positions):
+    if len(found) == len(job.inputs.positions):
         return job
-    return replace(job, positions=found, reached_s=now.monotonic_s)
+    return replace(job, inputs=job.inputs.moved(found, now.monotonic_s))
 
 
 def _fault_of(

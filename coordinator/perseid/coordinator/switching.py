@@ -108,7 +108,7 @@ def load(job: JobState, now: Now) -> Step:
     """Requests a load of the entry's revision: once, and again some time after a failure."""
     if not job.switch.may_load(now.monotonic_s):
         return job, []
-    known = frozenset((source, at.topic) for (source, _), at in job.positions.items())
+    known = frozenset((source, at.topic) for (source, _), at in job.inputs.positions.items())
     job = replace(job, switch=job.switch.load_begun())
     return job, [LoadProgram(job.name, job.entry.revision, job.entry.archive, known)]
 
@@ -129,12 +129,12 @@ def adopt_program(job: JobState, target: Program, now: Now) -> Step:
     if sizes:
         job = job.with_events(f"rescaled after epoch {job.tip.epoch}: {sizes}")
     sources = {name: source.topic for name, source in target.spec.sources.items()}
-    kept = {k: p for k, p in job.positions.items() if sources.get(k[0]) == p.topic}
+    kept = {k: p for k, p in job.inputs.positions.items() if sources.get(k[0]) == p.topic}
     positions = {**job.switch.starts, **kept}
     job = replace(
         job, ownership=job.ownership.planned(plan), program=target,
         layout=build(target.spec, plan.layout), switch=job.switch.completed(),
-        positions=positions, has_backlog=False, reached_s=now.monotonic_s,
+        inputs=job.inputs.switched(positions, now.monotonic_s),
     ).with_events(
         f"switched to revision {target.revision} after epoch {job.tip.epoch}"
     )  # fmt: skip

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perseid.coordinator import holding, stalled, statuses
+from perseid.coordinator.job.inputs import RECENT_S
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.model import RECENT_S, ClusterState, JobState, Now
+from perseid.coordinator.model import ClusterState, JobState, Now
 from perseid.jobs.operations import report
 from perseid.records import JobFailures, LeaderInfo
 
@@ -80,15 +81,15 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "committed_epoch": job.done if loaded else None,
         "epochs_in_flight": job.in_flight if loaded else None,
         "lag": lag(job),
-        "backlog": job.backlog if _is_looked_at(job) else None,
+        "backlog": job.inputs.backlog if _is_looked_at(job) else None,
         "checkpoint": _checkpoint(job, now),
         "mode": spec.fault_tolerance.mode if spec is not None else None,
         "parallelism": spec.parallelism if spec is not None else None,
         "state_bytes": job.checkpointing.state_bytes,
         "watermark_ms": job.last_token.watermark_ms if job.last_token is not None else None,
-        "late_records": job.late,
+        "late_records": job.inputs.late,
         "failures": job.health.failures.count if job.health.failures is not None else 0,
-        "stalled_input": list(stalled.reported(job, now)),
+        "stalled_input": list(stalled.reported(job.inputs, now)),
         "failing": report.failing(failures_of(job), int(now.time_ms)),
         "error": statuses.error_of(job),
         "held_back": holding.reason(job) or None,
@@ -115,7 +116,7 @@ def lag(job: JobState) -> int | None:
     if not _is_looked_at(job):
         return None
     in_flight = sum(i.token.records for i in job.tokens if i.token.epoch > job.done)
-    return job.backlog + stalled.records(job) + in_flight
+    return job.inputs.backlog + stalled.records(job.inputs) + in_flight
 
 
 def checkpoint_age_s(job: JobState, now: Now) -> float | None:
@@ -126,7 +127,7 @@ def checkpoint_age_s(job: JobState, now: Now) -> float | None:
 
 def _is_looked_at(job: JobState) -> bool:
     """Whether the ends of all its source partitions are known."""
-    return job.phase is not Phase.LOADING and job.source_partitions <= job.ends.keys()
+    return job.phase is not Phase.LOADING and job.inputs.partitions <= job.inputs.ends.keys()
 
 
 def clock_ahead_s(job: JobState, now: Now) -> float | None:
@@ -145,7 +146,7 @@ def _checkpoint(job: JobState, now: Now) -> dict[str, Any] | None:
 
 def _rates(job: JobState, now: Now) -> dict[str, Any]:
     """The rates of the last seconds; the window is shorter for a job that has just begun."""
-    recent = [done for done in job.recent if now.monotonic_s - done.at_s <= RECENT_S]
+    recent = [done for done in job.inputs.recent if now.monotonic_s - done.at_s <= RECENT_S]
     if not recent:
         return {"records_in_per_s": 0.0, "records_out_per_s": 0.0, "epochs_per_s": 0.0,
                 "epoch_ms": None}  # fmt: skip

@@ -41,15 +41,7 @@ def with_event_times(job: JobState, record: EventTimes) -> JobState:
     """The job after a worker's report; ignores one of a rolled-back token."""
     if not confirmed_epoch(job, record):
         return job
-    largest = dict(job.event_times)
-    for time in record.times:
-        key = time.source, time.partition
-        largest[key] = max(time.max_ms, largest.get(key, time.max_ms))
-    new = record.epoch > job.late_to  # reports repeated after a restore do not count again
-    return replace(
-        job, event_times=largest, late=job.late + record.late * new,
-        late_to=max(job.late_to, record.epoch),
-    )  # fmt: skip
+    return replace(job, inputs=job.inputs.with_event_times(record))
 
 
 def replay_reports(job: JobState, records: Iterable[ProgressRecord]) -> JobState:
@@ -65,15 +57,16 @@ def issued(job: JobState, token: Token) -> JobState:
     timed = _timed(job)
     if not timed:
         return job
-    active = {key: token.time_ms for key in job.positions if key[0] in timed}
-    active |= job.active_ms
+    active = {key: token.time_ms for key in job.inputs.positions if key[0] in timed}
+    active |= job.inputs.active_ms
     active |= {k: token.time_ms for k in _named(token) if k[0] in timed}
-    return replace(job, active_ms=active)
+    return replace(job, inputs=job.inputs.active(active))
 
 
 def _lowest(job: JobState, delays: Mapping[str, int]) -> int | None:
-    places = [key for key in job.positions if key[0] in delays]
-    known = {k: job.event_times[k] - delays[k[0]] for k in places if k in job.event_times}
+    places = [key for key in job.inputs.positions if key[0] in delays]
+    times = job.inputs.event_times
+    known = {k: times[k] - delays[k[0]] for k in places if k in times}
     flying = {key for i in job.tokens[len(job.tokens) - job.in_flight :] for key in _named(i.token)}
     active = [key for key in places if key in flying or _active(job, key)]
     if not active:
@@ -82,11 +75,11 @@ def _lowest(job: JobState, delays: Mapping[str, int]) -> int | None:
 
 
 def _active(job: JobState, key: tuple[str, int]) -> bool:
-    position, last = job.positions[key], job.last_token
-    waiting = job.ends.get((position.topic, key[1]), 0) > position.offset
+    position, last = job.inputs.positions[key], job.last_token
+    waiting = job.inputs.ends.get((position.topic, key[1]), 0) > position.offset
     if waiting or last is None:
         return True
-    return last.time_ms - job.active_ms.get(key, last.time_ms) < IDLE_MS
+    return last.time_ms - job.inputs.active_ms.get(key, last.time_ms) < IDLE_MS
 
 
 def _named(token: Token) -> set[tuple[str, int]]:

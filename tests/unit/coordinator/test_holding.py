@@ -64,7 +64,7 @@ def test_epochs_are_held_back_until_the_store_takes_a_checkpoint(
     epochs(world, leader, 40, 5.0)
     assert view.job_status(leader.job(), world.now)["held_back"] is None
     assert epochs(world, leader, 10) >= 9
-    assert leader.job().backlog <= 20
+    assert leader.job().inputs.backlog <= 20
 
 
 def test_a_long_period_alone_holds_nothing_back(world: World, leader: Leader) -> None:

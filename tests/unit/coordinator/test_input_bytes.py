@@ -70,7 +70,7 @@ def test_no_epoch_of_large_records_is_above_the_bound(
     world.record_bytes = {"lines": record_bytes}
     world.produce(0, 1000)
     world.produce(1, 300)
-    while leader.job().backlog or leader.job().in_flight or not tokens(world):
+    while leader.job().inputs.backlog or leader.job().in_flight or not tokens(world):
         run(world, leader, 1)
     named = tokens(world)
     read = [records(t) * record_bytes for t in named[2:]]
@@ -131,7 +131,7 @@ def test_the_next_leader_knows_what_the_last_one_did(world: World, leader: Leade
     other = Leader(world)
     other.look()
     other.listen()
-    assert other.job().record_bytes == leader.job().record_bytes != {}
+    assert other.job().inputs.record_bytes == leader.job().inputs.record_bytes != {}
 
 
 def test_large_records_are_expected_again_for_a_while() -> None:

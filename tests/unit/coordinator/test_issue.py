@@ -8,6 +8,7 @@ from perseid.coordinator import issue
 from perseid.coordinator.actions import AppendToken
 from perseid.coordinator.events import EndsSeen
 from perseid.coordinator.job.positions import ranges_of
+from perseid.coordinator.model import JobState
 from perseid.topics.records import EpochDone, Token
 from support.coordinator import Leader, World, job_spec
 
@@ -138,6 +139,10 @@ def epoch_of(rows: int, duration_ms: int) -> EpochDone:
     return EpochDone("u1", 1, "w1-1", 1, 0, rows, rows, duration_ms, bytes_in={"lines": 100 * rows})
 
 
+def sized(job: JobState, size: int) -> JobState:
+    return replace(job, inputs=replace(job.inputs, size=size))
+
+
 @pytest.mark.parametrize(
     ("rows", "duration_ms", "size"),
     [
@@ -152,16 +157,16 @@ def epoch_of(rows: int, duration_ms: int) -> EpochDone:
 def test_the_size_of_epochs_follows_their_duration(
     leader: Leader, rows: int, duration_ms: int, size: int
 ) -> None:
-    job = replace(leader.job(), size=20_000)
+    job = sized(leader.job(), 20_000)
     assert issue.adapted_size(job, epoch_of(rows, duration_ms)) == size
 
 
 def test_the_size_stays_within_its_limits(world: World, leader: Leader) -> None:
     most = job_spec().epoch.max_records
-    job = replace(leader.job(), size=most * 9 // 10)
-    assert issue.adapted_size(job, epoch_of(job.size, 1)) == most
+    job = sized(leader.job(), most * 9 // 10)
+    assert issue.adapted_size(job, epoch_of(job.inputs.size, 1)) == most
     slow = epoch_of(600, 100_000)
-    assert issue.adapted_size(replace(job, size=600), slow) == issue.SIZE_MIN
+    assert issue.adapted_size(sized(job, 600), slow) == issue.SIZE_MIN
 
 
 def test_an_epoch_never_holds_more_than_max_records(world: World, leader: Leader) -> None:

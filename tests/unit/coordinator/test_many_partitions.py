@@ -49,10 +49,11 @@ def test_a_token_carries_the_checks_of_256_tasks_and_40_sources() -> None:
     job = JobState(JOB, job_entry())
     for epoch in range(1, 50):
         job = input_checks.with_checks(job, checks(epoch, 256 * 40))
-        carried = input_checks.carried(job.checks)
+        carried = input_checks.carried(job.inputs.checks)
         assert {c.epoch for c in carried} == {epoch}
-        job = replace(job, checks=job.checks[len(carried) :])
-        assert job.checks == ()
+        left = job.inputs.checks[len(carried) :]
+        job = replace(job, inputs=job.inputs.waiting(left, epoch))
+        assert job.inputs.checks == ()
         assert job.health.events == ()
 
 
@@ -60,9 +61,10 @@ def test_checks_that_no_token_has_room_for_go_by_whole_epochs_and_it_is_reported
     job = JobState(JOB, job_entry())
     for epoch in range(1, 30):
         job = input_checks.with_checks(job, checks(epoch, 20_000))
-        assert len({c.epoch for c in job.checks}) <= 1 + (epoch > 1)
-        carried = input_checks.carried(job.checks)
-        job = replace(job, checks=job.checks[len(carried) :])
+        assert len({c.epoch for c in job.inputs.checks}) <= 1 + (epoch > 1)
+        carried = input_checks.carried(job.inputs.checks)
+        left = job.inputs.checks[len(carried) :]
+        job = replace(job, inputs=job.inputs.waiting(left, epoch))
     assert "will not compare the input of epochs" in job.health.events[-1]
     assert "an epoch has 20000 checks" in job.health.events[-1]
-    assert job.checks_to == 29
+    assert job.inputs.checks_to == 29

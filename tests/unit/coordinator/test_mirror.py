@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -37,7 +38,7 @@ class Mirrored:
 def lag_of(leader: Leader) -> int:
     """As a lag tool reckons it."""
     job = leader.job(JOB)
-    return sum(job.ends[place] - offset for place, offset in committed(job).items())
+    return sum(job.inputs.ends[place] - offset for place, offset in committed(job).items())
 
 
 def test_the_lag_of_the_group_is_that_of_the_status(world: World, leader: Leader) -> None:
@@ -74,9 +75,10 @@ def test_of_two_sources_on_one_partition_the_one_with_more_lag_counts(world: Wor
     leader = Leader(world)
     leader.look()
     job = leader.job(JOB)
-    ahead = {key: at for key, at in job.positions.items() if key[0] == "again"}
+    ahead = {key: at for key, at in job.inputs.positions.items() if key[0] == "again"}
     moved = {key: type(at)(at.topic, at.topic_id, 7) for key, at in ahead.items()}
-    reported = committed(type(job)(**{**vars(job), "positions": {**job.positions, **moved}}))
+    inputs = job.inputs.moved({**job.inputs.positions, **moved}, 0.0)
+    reported = committed(replace(job, inputs=inputs))
     assert reported == {("lines", 0): 0, ("lines", 1): 0}
 
 

@@ -67,7 +67,7 @@ def test_an_operator_without_a_limit_is_not_held_back(world: World, leader: Lead
     leader.poll()
     named = sizes_of_epochs(world, leader, [0.5, 50.0])
     assert min(named) >= issue.SIZE_FIRST
-    assert leader.job().throttle_factor == 1.0
+    assert leader.job().inputs.throttle_factor == 1.0
 
 
 def test_the_fullest_of_several_operators_decides() -> None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from perseid.coordinator import issue
-from perseid.coordinator.model import Done, JobState
+from perseid.coordinator.job.inputs import Done
+from perseid.coordinator.model import JobState
 from perseid.topics.records import EpochDone
 from support.coordinator import Leader
 
@@ -16,12 +17,13 @@ def settled(job: JobState, fixed_ms: float, record_ms: float) -> int:
     """The size after 40 full epochs that cost `fixed_ms` and `record_ms` a record."""
     recent: list[Done] = []
     for epoch in range(1, 41):
-        rows = job.size or issue.SIZE_FIRST
+        rows = job.inputs.size or issue.SIZE_FIRST
         duration_ms = round(fixed_ms + rows * record_ms)
         size = issue.adapted_size(job, EpochDone("u1", 1, "w1-1", epoch, 0, rows, 0, duration_ms))
         recent.append(Done(float(epoch), epoch, rows, rows, duration_ms))
-        job = replace(job, size=size, recent=tuple(recent[-10:]))
-    return job.size
+        inputs = replace(job.inputs, size=size, recent=tuple(recent[-10:]))
+        job = replace(job, inputs=inputs)
+    return job.inputs.size
 
 
 @pytest.mark.parametrize(
@@ -41,8 +43,9 @@ def test_sizing_meets_the_target_or_spends_half_the_time_on_records(
 
 def lagging(job: JobState, records: int) -> JobState:
     """`job` with so many records waiting."""
-    (_, partition), position = next(iter(job.positions.items()))
-    return replace(job, ends={(position.topic, partition): position.offset + records})
+    (_, partition), position = next(iter(job.inputs.positions.items()))
+    end = {(position.topic, partition): position.offset + records}
+    return replace(job, inputs=job.inputs.with_ends(end))
 
 
 def test_a_job_with_a_large_lag_makes_epochs_of_several_targets(leader: Leader) -> None:

@@ -110,7 +110,7 @@ def test_a_new_leader_finds_new_partitions_in_the_tokens(world: World, leader: L
     test_new_partitions_are_read_from_their_first_record(world, leader)
     successor = Leader(world)
     successor.look()
-    assert successor.job().positions == leader.job().positions
+    assert successor.job().inputs.positions == leader.job().inputs.positions
 
 
 @pytest.mark.parametrize("phase", ["stopped", "failed"])
@@ -191,7 +191,7 @@ def test_an_end_from_before_the_position_was_reached_means_nothing(
     leader.poll()
     leader.feed(EndsSeen({("lines", 0): 400}, asked_s))
     assert world.statuses[JOB].state == "running"
-    assert leader.job().positions["lines", 0].offset == 1000
+    assert leader.job().inputs.positions["lines", 0].offset == 1000
 
 
 def test_a_job_whose_source_was_cut_while_there_was_no_leader_is_stopped(

@@ -24,9 +24,9 @@ def test_what_a_transaction_holds_back_is_lag_and_reported_with_its_place(
     run(world, leader)
     run(world, leader)
     assert view.lag(leader.job()) == 0
-    end = leader.job().ends[PLACE]
+    end = leader.job().inputs.ends[PLACE]
     look(leader, {PLACE: end + 11, ("lines", 1): 0, ("other", 0): 99})
-    assert (view.lag(leader.job()), leader.job().backlog) == (11, 0)
+    assert (view.lag(leader.job()), leader.job().inputs.backlog) == (11, 0)
     assert view.job_status(leader.job(), world.now)["stalled_input"] == []
     world.time_s += stalled.REPORTED_S
     look(leader, {PLACE: end + 12, ("lines", 1): 0})
@@ -34,12 +34,12 @@ def test_what_a_transaction_holds_back_is_lag_and_reported_with_its_place(
         {"topic": "lines", "partition": 0, "offset": end, "records": 12,
          "for_s": stalled.REPORTED_S}
     ]  # fmt: skip
-    assert stalled.longest_s(leader.job(), world.now) == stalled.REPORTED_S
+    assert stalled.longest_s(leader.job().inputs, world.now) == stalled.REPORTED_S
 
 
 def test_it_ends_with_the_transaction(world: World, leader: Leader) -> None:
     run(world, leader)
-    end = leader.job().ends[PLACE]
+    end = leader.job().inputs.ends[PLACE]
     look(leader, {PLACE: end + 5})
     world.time_s += 60
     world.produce(0, 5)  # it is committed: they can be read
@@ -47,7 +47,7 @@ def test_it_ends_with_the_transaction(world: World, leader: Leader) -> None:
     world.work("wordcount")
     leader.listen()
     look(leader, {PLACE: end + 5})
-    assert stalled.longest_s(leader.job(), world.now) == 0
+    assert stalled.longest_s(leader.job().inputs, world.now) == 0
     assert view.lag(leader.job()) == 0
 
 
@@ -55,12 +55,12 @@ def test_another_transaction_is_counted_again(world: World, leader: Leader) -> N
     """A producer that commits again and again is well."""
     run(world, leader)
     for _ in range(9):
-        look(leader, {PLACE: leader.job().ends[PLACE] + 5})
+        look(leader, {PLACE: leader.job().inputs.ends[PLACE] + 5})
         world.time_s += stalled.REPORTED_S / 2
         world.produce(0, 5)
         leader.poll()
-        look(leader, {PLACE: leader.job().ends[PLACE] + 5})
-        assert stalled.longest_s(leader.job(), world.now) == 0
+        look(leader, {PLACE: leader.job().inputs.ends[PLACE] + 5})
+        assert stalled.longest_s(leader.job().inputs, world.now) == 0
 
 
 def test_high_watermarks_are_asked_for_of_topics_that_there_are() -> None:

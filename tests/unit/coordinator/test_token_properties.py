@@ -123,7 +123,7 @@ class Play:
             ran = self.world.work(JOB, 5)
             self.leader.listen()
             job = self.leader.job()
-            if not (ran or job.backlog or job.in_flight):
+            if not (ran or job.inputs.backlog or job.in_flight):
                 return
         raise AssertionError("the job does not come to rest")
 
@@ -205,8 +205,8 @@ def test_a_leader_that_reads_the_same_log_knows_the_same_positions(
         play.replace_leader()
         after = play.leader.job()
         assert (after.tip, after.done) == (before.tip, before.done)
-        assert after.positions == before.positions
-        assert {c.epoch for c in after.checks} <= set(range(before.tip.epoch + 1))
+        assert after.inputs.positions == before.inputs.positions
+        assert {c.epoch for c in after.inputs.checks} <= set(range(before.tip.epoch + 1))
 
 
 def test_checks_of_every_epoch_are_carried_once_by_a_later_token() -> None:

@@ -130,7 +130,7 @@ def test_reports_of_tokens_rolled_back_or_of_another_job_mean_nothing(
         EventTimes("u1", 1, token.epoch + 5, offset, 7, times),
     ]
     leader.listen()
-    assert leader.job().late == 0
+    assert leader.job().inputs.late == 0
     leader.tick(10)
     assert last(world).watermark_ms == 3500
 
