@@ -15,10 +15,12 @@ from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator import sources, token_time
 from perseid.coordinator.core import decide
+from perseid.coordinator.job.chain import Issued, Tip
 from perseid.coordinator.job.positions import Position
 from perseid.coordinator.job.program import Program
 from perseid.coordinator.loading import base_of
-from perseid.coordinator.model import ClusterState, Issued, JobState, Now, Tip
+from perseid.coordinator.model import ClusterState, JobState
+from perseid.coordinator.token_time import Now
 from perseid.errors import FencedError
 from perseid.jobs.model.layout import build
 from perseid.jobs.model.spec import JobSpec, OperatorSpec, SinkSpec, SourceSpec

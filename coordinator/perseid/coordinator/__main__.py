@@ -25,9 +25,9 @@ from perseid.coordinator.api.routes import Backend
 from perseid.coordinator.api.server import Api, make_app
 from perseid.coordinator.api.tokens import TokenFile
 from perseid.coordinator.loading import Clients, SharedWriter
-from perseid.coordinator.model import Now
 from perseid.coordinator.performing import StepDown
 from perseid.coordinator.service import Ports, Service
+from perseid.coordinator.token_time import Now
 from perseid.coordinator.view import Look
 from perseid.coordinator.watching import PROGRESS_FETCH_MS
 from perseid.errors import RefusedError, RetryableError, UsageError, exit_code

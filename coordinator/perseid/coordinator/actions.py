@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perseid.coordinator.model import Tip
+from perseid.coordinator.job.chain import Tip
 from perseid.records import (
     CheckpointPointer,
     CheckpointPointers,

@@ -19,19 +19,15 @@ from perseid.coordinator import (
     token_time,
 )
 from perseid.coordinator.events import JobLoaded
+from perseid.coordinator.job.chain import Issued, TokenChain
 from perseid.coordinator.job.checkpointing import Checkpointing
 from perseid.coordinator.job.health import Health
 from perseid.coordinator.job.inputs import Inputs
 from perseid.coordinator.job.ownership import Ownership
 from perseid.coordinator.job.positions import Positions, positions_past
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.model import (
-    Issued,
-    JobState,
-    Now,
-    confirmed_epoch,
-    issued_token,
-)
+from perseid.coordinator.model import JobState
+from perseid.coordinator.token_time import Now
 from perseid.jobs.model.layout import Layout, build, upstream
 from perseid.jobs.model.spec import JobSpec
 from perseid.records import WorkerInfo
@@ -56,9 +52,18 @@ def adopted(
     pointers = loaded.pointers
     ours = pointers is not None and pointers.job_uuid == loaded.entry.uuid
     failures = loaded.failures
+    last = loaded.tokens[-1] if loaded.tokens else None
     job = JobState(
         name=job.name, entry=loaded.entry, transition_log=job.transition_log,
-        program=loaded.program, layout=layout,
+        program=loaded.program, layout=layout, totals=job.totals,
+        chain=TokenChain(
+            loaded.base, loaded.tokens, loaded.begun, loaded.highest_epoch,
+            issued_s=now.monotonic_s, log_time=loaded.log_time,
+            time=token_time.read_again(job.chain.time, last, loaded.log_time, now),
+        ),
+        inputs=Inputs(
+            positions=_positions(loaded), reached_s=now.monotonic_s, ends=job.inputs.ends
+        ),
         ownership=Ownership(
             plan, loaded.generation, ledger_highest=max(loaded.ledger.values(), default=0)
         ),
@@ -67,20 +72,10 @@ def adopted(
             timing=checkpointing.timing, trimmed_s=checkpointing.trimmed_s,
             untrimmed=checkpointing.untrimmed,
         ),
-        base=loaded.base, tokens=loaded.tokens, begun=loaded.begun,
-        highest_epoch=loaded.highest_epoch, issued_s=now.monotonic_s,
-        inputs=Inputs(
-            positions=_positions(loaded), reached_s=now.monotonic_s, ends=job.inputs.ends
-        ),
         health=Health(
             failures=failures if failures and failures.job_uuid == loaded.entry.uuid else None,
             events=loaded.status.events if loaded.status is not None and loaded.begun else (),
             status=loaded.status,
-        ),
-        totals=job.totals,
-        log_time=loaded.log_time,
-        time=token_time.read_again(
-            job.time, loaded.tokens[-1] if loaded.tokens else None, loaded.log_time, now
         ),
     )  # fmt: skip
     done = job.ownership.progressed(_done(job, loaded, layout))
@@ -129,7 +124,7 @@ def _positions(loaded: JobLoaded) -> Positions:
 
 def _done(job: JobState, loaded: JobLoaded, layout: Layout) -> int:
     """The highest epoch that is known to be done; never above the tip."""
-    known = [job.base.epoch, job.newest.epoch if job.newest is not None else 0]
+    known = [job.chain.base.epoch, job.newest.epoch if job.newest is not None else 0]
     dense = [loaded.ledger.get(task.ledger or 0, 0) for task in layout.ledger_tasks]
     if dense:
         # An epoch that every sinking task has committed is done, except when a stateful task feeds
@@ -140,8 +135,8 @@ def _done(job: JobState, loaded: JobLoaded, layout: Layout) -> int:
         known.append(int(error.get("epoch", 0)))
     for record in loaded.progress:
         if record.job_uuid == loaded.entry.uuid and isinstance(record, EpochDone | FragmentState):
-            known.append(confirmed_epoch(job, record))
-    return min(job.tip.epoch, max(known))
+            known.append(job.chain.confirmed(record))
+    return min(job.chain.tip.epoch, max(known))
 
 
 def _lags(spec: JobSpec, layout: Layout) -> bool:
@@ -153,7 +148,7 @@ def _lags(spec: JobSpec, layout: Layout) -> bool:
 def _with_progress(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> JobState:
     """The unfinished checkpoint, with the parts that progress reports."""
     newest = job.newest.epoch if job.newest is not None else 0
-    open_ = [i for i in job.tokens if i.token.checkpoint and i.token.epoch > newest]
+    open_ = [i for i in job.chain.tokens if i.token.checkpoint and i.token.epoch > newest]
     if not open_:
         return job
     last = open_[-1]
@@ -184,20 +179,20 @@ def _reported(
     for record in records:
         if not isinstance(record, EpochDone) or record.job_uuid != job.entry.uuid:
             continue
-        issued = issued_token(job, confirmed_epoch(job, record))
+        issued = job.chain.issued(job.chain.confirmed(record))
         if issued is not None and issued.token.epoch > highest:
             highest = issued.token.epoch
             yield issued, record
 
 
 def _with_checks(job: JobState, records: tuple[ProgressRecord, ...]) -> JobState:
-    carried = [c.epoch for issued in job.tokens for c in issued.token.checks]
-    first = job.tokens[0].token.epoch if job.tokens else job.base.epoch
+    carried = [c.epoch for issued in job.chain.tokens for c in issued.token.checks]
+    first = job.chain.tokens[0].token.epoch if job.chain.tokens else job.chain.base.epoch
     carried_to = max([first - 1, *carried])
     found = {
         (c.epoch, c.split, c.source): c
         for r in records
-        if isinstance(r, EpochDone) and r.job_uuid == job.entry.uuid and confirmed_epoch(job, r)
+        if isinstance(r, EpochDone) and r.job_uuid == job.entry.uuid and job.chain.confirmed(r)
         for c in r.checks
         if c.epoch > carried_to
     }

@@ -12,9 +12,11 @@ from dataclasses import replace
 
 from perseid.coordinator import failing, holding, timing, trimming
 from perseid.coordinator.actions import Action, DeleteCheckpoints, PutPointers, WriteManifest
+from perseid.coordinator.job.chain import Issued
 from perseid.coordinator.job.positions import ranges_of
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.model import Issued, JobState, Now
+from perseid.coordinator.model import JobState
+from perseid.coordinator.token_time import Now
 from perseid.records import CheckpointPointer, CheckpointPointers, Plan
 from perseid.state.durability.checkpoint import checkpoint_folder
 from perseid.topics.records import PartDone, PartFailed
@@ -30,7 +32,7 @@ def due(job: JobState, now: Now) -> bool:
         return False
     if asked(job, now):
         return True
-    since = [i.token for i in job.tokens if i.token.epoch > _newest_epoch(job)]
+    since = [i.token for i in job.chain.tokens if i.token.epoch > _newest_epoch(job)]
     worth = job.inputs.backlog > 0 or any(r.end > r.start for t in since for r in ranges_of(t))
     return (worth or len(since) >= REPLAY_TOKENS_MAX) and timing.due(job, now)
 
@@ -160,7 +162,7 @@ def complete(job: JobState) -> WriteManifest | None:
         return None
     if collecting.epoch > job.done:
         return None
-    token = next((i.token for i in job.tokens if i.offset == collecting.token_offset), None)
+    token = next((i.token for i in job.chain.tokens if i.offset == collecting.token_offset), None)
     if token is None:
         return None
     wanted = [(task.operator, task.partition) for task in layout.stateful_tasks]
@@ -188,12 +190,11 @@ def written(job: JobState, pointer: CheckpointPointer, now: Now) -> tuple[JobSta
         return job, []  # aborted, or written twice
     kept = _kept(pointer, job.kept)
     pointers = CheckpointPointers(job.entry.uuid, kept)
-    oldest = kept[-1]
-    tokens = tuple(i for i in job.tokens if i.token.epoch >= oldest.epoch)
-    totals = job.totals.checkpointed((job.time.after(now) - pointer.time_ms) / 1000)
+    totals = job.totals.checkpointed((job.chain.time.after(now) - pointer.time_ms) / 1000)
     job = replace(
-        job, checkpointing=job.checkpointing.stored(pointers), tokens=tokens, totals=totals
-    )
+        job, checkpointing=job.checkpointing.stored(pointers), totals=totals,
+        chain=job.chain.trimmed(kept[-1].epoch),
+    )  # fmt: skip
     job, trims = trimming.ask(job, now)
     return job, [
         PutPointers(job.name, pointers),

@@ -46,7 +46,8 @@ from perseid.coordinator.actions import (
 )
 from perseid.coordinator.adoption import adopted
 from perseid.coordinator.lifecycle import OWNED, Phase
-from perseid.coordinator.model import ClusterState, JobState, Now, Tip
+from perseid.coordinator.model import ClusterState, JobState
+from perseid.coordinator.token_time import Now
 from perseid.errors import (
     PermanentError,
     PerseidError,
@@ -132,8 +133,9 @@ def _loaded_job_event(job: JobState, event: ev.JobEvent, now: Now) -> Step:
     if not isinstance(event, _OUTCOMES):
         later = _deferred(job, event)
         return (later, []) if later is not None else _reported(job, event, now)
-    deferred, actions = job.deferred, list[Action]()
-    job = replace(_appended(job, event, now), deferred=())
+    deferred, actions = job.chain.deferred, list[Action]()
+    job = _appended(job, event, now)
+    job = replace(job, chain=job.chain.without_deferred())
     for one in deferred:
         if job.phase is not Phase.LOADING:
             job, more = _reported(job, one, now)
@@ -143,16 +145,14 @@ def _loaded_job_event(job: JobState, event: ev.JobEvent, now: Now) -> Step:
 
 def _deferred(job: JobState, event: ev.JobEvent) -> JobState | None:
     """The job with `event` for later, while an append is under way."""
-    return replace(job, deferred=(*job.deferred, event)) if job.appending else None
+    return replace(job, chain=job.chain.defers(event)) if job.chain.appending else None
 
 
 def _appended(job: JobState, event: ev.JobEvent, now: Now) -> JobState:
     match event:
         case ev.BeginAppended(begin=begin, offset=offset):
-            job = replace(
-                job, appending=False, begun=True, base=Tip(begin.epoch, offset), tokens=(),
-                highest_epoch=begin.epoch, ownership=job.ownership.begun(begin.epoch),
-            )  # fmt: skip
+            chain = job.chain.begins(begin.epoch, offset)
+            job = replace(job, chain=chain, ownership=job.ownership.begun(begin.epoch))
         case ev.RewindAppended(rewind=rewind):
             job = corrections.rewound(job, rewind, now)
         case ev.TokenAppended(token=token, offset=offset):
@@ -188,7 +188,7 @@ def _advance(state: ClusterState, job: JobState, now: Now) -> Step:
         job = replace(job, load_at_s=None, loading_s=now.monotonic_s)
         return job, [LoadJob(job.name, job.entry)]
     actions: list[Action] = []
-    if job.phase not in _ENDED and not job.appending:
+    if job.phase not in _ENDED and not job.chain.appending:
         job, actions = _drive(state, _with_clock_events(job, now), now)
     elif job.phase in _ENDED and failing.has_owner(job):
         job, actions = failing.disown(job, job.phase.value)  # a leader died between two writes
@@ -198,14 +198,15 @@ def _advance(state: ClusterState, job: JobState, now: Now) -> Step:
 
 def _with_clock_events(job: JobState, now: Now) -> JobState:
     """Adds an event when the wall clock jumps away from token time or agrees with it again."""
-    ahead_ms = now.wall_ms - token_time.passed(job.time, now.time_ms, now).ms
-    if abs(ahead_ms - job.apart_ms) < token_time.JUMP_MS:
+    ahead_ms = now.wall_ms - token_time.passed(job.chain.time, now.time_ms, now).ms
+    if abs(ahead_ms - job.chain.apart_ms) < token_time.JUMP_MS:
         return job
-    return replace(job.with_events(token_time.apart_text(ahead_ms)), apart_ms=ahead_ms)
+    job = job.with_events(token_time.apart_text(ahead_ms))
+    return replace(job, chain=job.chain.clock_is_ahead(ahead_ms))
 
 
 def _drive(state: ClusterState, job: JobState, now: Now) -> Step:
-    if not job.begun:
+    if not job.chain.begun:
         return _begin(state, job, now)
     actions: list[Action] = []
     if job.switch.rewind_to is not None:
@@ -231,8 +232,8 @@ def _begin(state: ClusterState, job: JobState, now: Now) -> Step:
     """Opens the chain of a new job UUID above every epoch ever written under the job's name."""
     if job.wants_stop:
         return switching.finish_stop(job, now)
-    begin = Begin(state.epoch, job.entry.uuid, job.highest_epoch)
-    return replace(job, appending=True), [AppendBegin(job.name, begin)]
+    begin = Begin(state.epoch, job.entry.uuid, job.chain.highest_epoch)
+    return replace(job, chain=job.chain.appends()), [AppendBegin(job.name, begin)]
 
 
 def _own(state: ClusterState, job: JobState, now: Now) -> Step:
@@ -269,8 +270,9 @@ def _place(job: JobState, owner: str, now: Now) -> Step:
         owner=owner,
         revision=plan.revision if plan else job.program.revision,
         archive=plan.archive if plan else job.program.archive,
-        layout=plan.layout if plan else 1, base_epoch=plan.base_epoch if plan else job.base.epoch,
-        base_offset=plan.base_offset if plan else job.base.offset,
+        layout=plan.layout if plan else 1,
+        base_epoch=plan.base_epoch if plan else job.chain.base.epoch,
+        base_offset=plan.base_offset if plan else job.chain.base.offset,
         checkpoints=job.kept,
         reason=job.transition_log[-1].partition(": ")[2] if job.transition_log else "",
         rescaled=plan.rescaled if plan else False,
@@ -389,7 +391,7 @@ def _unanswered(job: JobState, now: Now) -> JobState:
 
 def _lost_track(job: JobState, now: Now, why: str) -> JobState:
     job = job if job.phase is Phase.LOADING else job.move(Phase.LOADING, now, why)
-    return replace(job, appending=False, load_at_s=now.monotonic_s + LOAD_RETRY_S)
+    return replace(job, chain=job.chain.lost_track(), load_at_s=now.monotonic_s + LOAD_RETRY_S)
 
 
 def _action_failed(job: JobState, action: str, text: str, now: Now) -> Step:

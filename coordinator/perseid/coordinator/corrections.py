@@ -24,10 +24,12 @@ from dataclasses import replace
 
 from perseid.coordinator import failing, statuses, switching, token_time
 from perseid.coordinator.actions import Action, AppendRewind, LoadJob, PutPlan, PutStatus
+from perseid.coordinator.job.chain import Tip
 from perseid.coordinator.job.positions import first_positions, positions_past
 from perseid.coordinator.job.program import Program
 from perseid.coordinator.lifecycle import OWNED, Phase
-from perseid.coordinator.model import Issued, JobState, Now, Tip, issued_token
+from perseid.coordinator.model import JobState
+from perseid.coordinator.token_time import Now
 from perseid.errors import ProcessDied, RetryableError
 from perseid.jobs.model.layout import build
 from perseid.jobs.operations.change import incompatibilities, only_loosens
@@ -110,7 +112,7 @@ def _as_failed_before(job: JobState, now: Now, error: dict[str, object], why: st
 
 def is_under_way(job: JobState) -> bool:
     """Whether the failed revision only has to end its work before another one takes over."""
-    last = job.last_token
+    last = job.chain.last_token
     ends = job.health.error is not None or (last is not None and last.final)
     return ends and job.wants_switch
 
@@ -122,21 +124,21 @@ def correct(job: JobState, coordinator_epoch: int, now: Now) -> Step:
         return _take_over(job, now)
     if job.ownership.ledger_highest > target.epoch:
         return _finish(job, now, "a part of it is committed")
-    failed = issued_token(job, target.epoch + 1)
-    kept = replace(job, tokens=_up_to(job, target.epoch))
+    failed = job.chain.issued(target.epoch + 1)
+    kept = replace(job, chain=job.chain.up_to(target.epoch))
     if not (failed is not None and failed.token.records) and not switching.may_adopt(kept):
         return _finish(job, now, "it has no input that another epoch could have")
     reason = f"revision {job.entry.revision} computes epoch {target.epoch + 1} again"
     record = Rewind(coordinator_epoch, job.entry.uuid, target.epoch, target.offset, reason)
-    return replace(job, appending=True), [AppendRewind(job.name, record)]
+    return replace(job, chain=job.chain.appends()), [AppendRewind(job.name, record)]
 
 
 def _rewind_target(job: JobState) -> Tip | None:
     """The tip after a rewind to the last done epoch; None if there is nothing to roll back."""
-    if job.tip.epoch <= job.done:
+    if job.chain.tip.epoch <= job.done:
         return None
-    issued = issued_token(job, job.done)
-    return Tip(job.done, issued.offset) if issued is not None else job.base
+    issued = job.chain.issued(job.done)
+    return Tip(job.done, issued.offset) if issued is not None else job.chain.base
 
 
 def _take_over(job: JobState, now: Now) -> Step:
@@ -219,22 +221,18 @@ def _cannot_finish(job: JobState, now: Now, why: str, reasons: list[str]) -> Ste
 
 def rewound(job: JobState, record: Rewind, now: Now) -> JobState:
     """The job after its Rewind is in the log."""
-    kept, moved = _up_to(job, record.epoch), job.inputs.positions
-    if job.program is not None and job.tokens:
+    kept, moved = job.chain.up_to(record.epoch).tokens, job.inputs.positions
+    if job.program is not None and job.chain.tokens:
         spec = job.program.spec
         # A source may first be named by a token that is rolled back.
-        moved = first_positions(spec, (issued.token for issued in job.tokens))
+        moved = first_positions(spec, (issued.token for issued in job.chain.tokens))
         moved = positions_past(spec, moved, (issued.token for issued in kept))
     collecting, checkpointing = job.checkpointing.collecting, job.checkpointing
     if collecting is not None and collecting.epoch > record.epoch:
         checkpointing = checkpointing.dropped()
     # The rolled-back tokens lose their times too: their leader's clocks may have been ahead.
-    time = token_time.resumed(kept[-1] if kept else None, job.log_time, now)
+    time = token_time.resumed(kept[-1] if kept else None, job.chain.log_time, now)
     return replace(
-        job, appending=False, tokens=kept, time=time, checkpointing=checkpointing,
+        job, chain=job.chain.rewound(record.epoch, time), checkpointing=checkpointing,
         inputs=job.inputs.rewound(moved, record.epoch),
     ).with_events(f"epochs above {record.epoch} taken back")  # fmt: skip
-
-
-def _up_to(job: JobState, epoch: int) -> tuple[Issued, ...]:
-    return tuple(i for i in job.tokens if i.token.epoch <= epoch)

@@ -17,7 +17,8 @@ from perseid.coordinator import corrections, failing
 from perseid.coordinator.actions import Action
 from perseid.coordinator.job.positions import ranges_of
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.model import JobState, Now, issued_token
+from perseid.coordinator.model import JobState
+from perseid.coordinator.token_time import Now
 
 TOPICS_S = 1.0  # between two looks
 RANGES_SHOWN = 4
@@ -56,7 +57,7 @@ def fail(job: JobState, now: Now) -> Step:
 
 
 def _reads(job: JobState) -> str:
-    issued = issued_token(job, job.done + 1)
+    issued = job.chain.issued(job.done + 1)
     ranges = ranges_of(issued.token) if issued is not None else ()
     found = [f"{r.topic}[{r.partition}] {r.start} to {r.end}" for r in ranges if r.start < r.end]
     more = f" and {len(found) - RANGES_SHOWN} more" if len(found) > RANGES_SHOWN else ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from perseid.coordinator.job.chain import Issued, Tip
 from perseid.coordinator.job.positions import Position
 from perseid.coordinator.job.program import Program
-from perseid.coordinator.model import Issued, Tip
 from perseid.coordinator.token_time import NEVER, Time
 from perseid.records import (
     CheckpointPointer,

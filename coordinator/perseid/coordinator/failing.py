@@ -19,7 +19,8 @@ from perseid.clocks import growing_s
 from perseid.coordinator import statuses
 from perseid.coordinator.actions import Action, PutFailures, PutPlan
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.model import JobState, Now
+from perseid.coordinator.model import JobState
+from perseid.coordinator.token_time import Now
 from perseid.errors import (
     BadInputError,
     LogTruncated,

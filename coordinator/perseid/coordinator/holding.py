@@ -38,10 +38,10 @@ def reason(job: JobState) -> str:
 def _since_checkpoint(job: JobState) -> int:
     """The number of tokens after the newest checkpoint; earlier ones do not grow in number."""
     newest = job.newest
-    return len(job.tokens) if newest is None else max(0, job.tip.epoch - newest.epoch)
+    return len(job.chain.tokens) if newest is None else max(0, job.chain.tip.epoch - newest.epoch)
 
 
 def _ranges(job: JobState) -> int:
-    some = job.tokens[-_SAMPLE:]
+    some = job.chain.tokens[-_SAMPLE:]
     named = sum(len(ranges_of(issued.token)) for issued in some)
     return named * _since_checkpoint(job) // max(1, len(some))

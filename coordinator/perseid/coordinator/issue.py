@@ -19,9 +19,11 @@ from perseid.coordinator import (
     token_time,
     watermark,
 )
+from perseid.coordinator.job.chain import Issued
 from perseid.coordinator.lifecycle import OWNED, Phase
-from perseid.coordinator.model import Issued, JobState, Now
+from perseid.coordinator.model import JobState
 from perseid.coordinator.splits import ordered_sources, split
+from perseid.coordinator.token_time import Now
 from perseid.jobs.model.spec import EpochSpec
 from perseid.topics.records import EpochDone, SourceRange, Token
 
@@ -41,7 +43,7 @@ def next_token(
     """The token that is due now, else None. `cores`: of the worker that owns the job."""
     if not may_issue(job):
         return None
-    idle = now.monotonic_s - job.issued_s >= IDLE_TOKEN_S
+    idle = now.monotonic_s - job.chain.issued_s >= IDLE_TOKEN_S
     first = _first_of_its_revision(job)
     wanted = job.inputs.backlog or idle or checkpoints.asked(job, now)
     if not (wanted or (first and _from_the_end(job)) or watermark.moves(job)):
@@ -57,7 +59,7 @@ def final_token(
     job: JobState, coordinator_epoch: int, now: Now, *, checkpoint: bool
 ) -> Token | None:
     """The last token before a stop or a switch: no input; None until all earlier ones are done."""
-    if job.appending or job.in_flight:
+    if job.chain.appending or job.in_flight:
         return None
     return make_token(
         job, coordinator_epoch, _empty_ranges(job), now, checkpoint=checkpoint, final=True
@@ -66,14 +68,16 @@ def final_token(
 
 def may_issue(job: JobState) -> bool:
     """Whether the job has a credit for another epoch."""
-    if job.appending or not job.begun or job.phase not in OWNED or job.inputs.truncated is not None:
+    if job.chain.appending or not job.chain.begun or job.phase not in OWNED:
+        return False
+    if job.inputs.truncated is not None:
         return False
     running = job.phase is Phase.RUNNING
     return job.in_flight < (CREDITS_BACKLOG if running and job.inputs.has_backlog else CREDITS_IDLE)
 
 
 def _first_of_its_revision(job: JobState) -> bool:
-    last = job.last_token
+    last = job.chain.last_token
     return last is None or job.plan is None or last.revision != job.plan.revision
 
 
@@ -133,12 +137,12 @@ def make_token(
     return Token(
         coordinator_epoch=coordinator_epoch,
         job_uuid=job.entry.uuid,
-        epoch=job.tip.epoch + 1,
-        previous_offset=job.tip.offset,
+        epoch=job.chain.tip.epoch + 1,
+        previous_offset=job.chain.tip.offset,
         revision=job.plan.revision,
         layout=job.plan.layout,
         splits=split(ranges, tasks, ordered_sources(spec), job.inputs.positions),
-        time_ms=int(token_time.passed(job.time, now.time_ms, now).ms),
+        time_ms=int(token_time.passed(job.chain.time, now.time_ms, now).ms),
         watermark_ms=watermark.next_ms(job),
         checkpoint=checkpoint,
         final=final,
@@ -149,7 +153,8 @@ def make_token(
 
 def appending(job: JobState, now: Now) -> JobState:
     """The job while its next token is being appended."""
-    return replace(job, appending=True, time=token_time.passed(job.time, now.time_ms, now))
+    time = token_time.passed(job.chain.time, now.time_ms, now)
+    return replace(job, chain=job.chain.appends_token(time))
 
 
 def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
@@ -157,12 +162,9 @@ def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
     held = holding.is_full(job)
     job = watermark.issued(job, token)
     job = replace(
-        job,
-        appending=False,
-        tokens=(*job.tokens, Issued(offset, token)),
-        issued_s=now.monotonic_s,
+        job, chain=job.chain.extended(token, offset, now.monotonic_s),
         inputs=job.inputs.named(token, now.monotonic_s),
-    )
+    )  # fmt: skip
     if holding.is_full(job) and not held:
         job = job.with_events(holding.reason(job))
     return checkpoints.begin(job, Issued(offset, token), now) if token.checkpoint else job

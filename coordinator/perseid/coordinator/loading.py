@@ -24,9 +24,9 @@ from perseid.clocks import Clock, SystemClock
 from perseid.coordinator import corrections, foreign, ledger_claims, sources
 from perseid.coordinator.actions import LoadProgram
 from perseid.coordinator.events import JobLoaded, ProgramLoaded, SourceTopic
+from perseid.coordinator.job.chain import Issued, Tip
 from perseid.coordinator.job.positions import Position
 from perseid.coordinator.job.program import Program
-from perseid.coordinator.model import Issued, Tip
 from perseid.coordinator.token_time import Time
 from perseid.errors import PermanentError, ReplayDataLost, lost_by_broker
 from perseid.jobs.model.layout import build

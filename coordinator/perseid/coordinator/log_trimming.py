@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perseid.coordinator.actions import TrimLogs
+from perseid.coordinator.job.chain import Tip
 from perseid.coordinator.loading import READ_TIMEOUT_S, Clients
-from perseid.coordinator.model import Tip
 from perseid.coordinator.trimming import floor, ledger_cut
 from perseid.errors import PermanentError
 from perseid.topics import codec, names

@@ -39,7 +39,7 @@ def committed(job: JobState) -> dict[Partition, int]:
     partition the lower offset counts.
     """
     at = {key: position.offset for key, position in job.inputs.positions.items()}
-    for issued in reversed([i for i in job.tokens if i.token.epoch > job.done]):
+    for issued in reversed([i for i in job.chain.tokens if i.token.epoch > job.done]):
         for r in reversed(ranges_of(issued.token)):
             if (r.source, r.partition) in at:
                 at[r.source, r.partition] = r.start
@@ -52,7 +52,7 @@ def committed(job: JobState) -> dict[Partition, int]:
 
 def is_mirrored(job: JobState) -> bool:
     """Whether the job's positions are meaningful and will still be needed."""
-    return job.phase is not Phase.LOADING and job.begun and job.entry.desired != "removed"
+    return job.phase is not Phase.LOADING and job.chain.begun and job.entry.desired != "removed"
 
 
 @dataclass

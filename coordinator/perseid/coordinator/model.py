@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from perseid.coordinator import lifecycle
+from perseid.coordinator.job.chain import TokenChain
 from perseid.coordinator.job.checkpointing import Checkpointing
 from perseid.coordinator.job.health import Health
 from perseid.coordinator.job.inputs import Inputs
@@ -18,7 +18,7 @@ from perseid.coordinator.job.ownership import Ownership
 from perseid.coordinator.job.program import Program
 from perseid.coordinator.job.switch import Switch
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.token_time import NEVER, Time
+from perseid.coordinator.token_time import Now, Time
 from perseid.coordinator.totals import Totals
 from perseid.jobs.model.layout import Layout
 from perseid.records import (
@@ -27,51 +27,16 @@ from perseid.records import (
     Plan,
     WorkerInfo,
 )
-from perseid.topics.records import (
-    EpochDone,
-    EventTimes,
-    FragmentState,
-    Token,
-)
 
 TRANSITIONS_MAX = 40  # enough to show how a job reached its state
 
 
-@dataclass(frozen=True, slots=True)
-class Now:
-    """`monotonic_s` decides; `wall_ms` is only written into records that people read.
-
-    `time_ms`: the leader's own time (`token_time`); `decide` sets it.
-    """
-
-    monotonic_s: float
-    wall_ms: int
-    time_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Issued:
-    """A valid token and its offset in the token log.
-
-    `stamp_ms`: the log's timestamp since 1970, if the token was read from the log.
-    """
-
-    offset: int
-    token: Token
-    stamp_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Tip:
-    """The last record of the token chain: a token, or the Begin before the first one."""
-
-    epoch: int
-    offset: int
-
-
 @dataclass(frozen=True)
 class JobState:
-    """One job. Fields below `program` mean nothing while the phase is LOADING."""
+    """One job: the user's entry, its phase, its program, and six parts (`coordinator/job/`).
+
+    While the phase is LOADING, what is known of its logs and its plan is outdated.
+    """
 
     name: str
     entry: JobEntry
@@ -81,17 +46,8 @@ class JobState:
     loading_s: float = 0.0  # when that was begun, or was last reported to take long
     program: Program | None = None  # of the plan, or of the entry while there is no plan
     layout: Layout | None = None
-    base: Tip = Tip(0, -1)  # the tokens below start after it
-    tokens: tuple[Issued, ...] = ()
-    begun: bool = False  # the chain in the token log is this job UUID's
-    highest_epoch: int = 0  # of any record under this name; a Begin is above it
-    appending: bool = False  # an append's outcome is not known yet
-    deferred: tuple[Any, ...] = ()  # events that came meanwhile
-    issued_s: float = 0.0  # when the last token was issued
-    time: Time = NEVER  # of its last token, or of its load
-    log_time: Time = NEVER  # the broker's clock at its load
-    apart_ms: float = 0.0  # how far the wall clock is ahead, as last reported
     unheard: str = ""  # why workers' reports may be missing, until it is loaded
+    chain: TokenChain = field(default_factory=TokenChain)
     inputs: Inputs = field(default_factory=Inputs)
     ownership: Ownership = field(default_factory=Ownership)
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
@@ -121,17 +77,8 @@ class JobState:
         )  # fmt: skip
 
     @property
-    def tip(self) -> Tip:
-        last = self.tokens[-1] if self.tokens else None
-        return Tip(last.token.epoch, last.offset) if last is not None else self.base
-
-    @property
-    def last_token(self) -> Token | None:
-        return self.tokens[-1].token if self.tokens else None
-
-    @property
     def in_flight(self) -> int:
-        return max(0, self.tip.epoch - self.done)
+        return max(0, self.chain.tip.epoch - self.done)
 
     @property
     def kept(self) -> tuple[CheckpointPointer, ...]:
@@ -171,21 +118,3 @@ class ClusterState:
 
     def without_job(self, name: str) -> ClusterState:
         return replace(self, jobs={n: j for n, j in self.jobs.items() if n != name})
-
-
-def issued_token(job: JobState, epoch: int) -> Issued | None:
-    """The token of `epoch`, if it is remembered. The epochs of a chain have no gaps."""
-    if not job.tokens:
-        return None
-    index = epoch - job.tokens[0].token.epoch
-    return job.tokens[index] if 0 <= index < len(job.tokens) else None
-
-
-def confirmed_epoch(job: JobState, record: EpochDone | EventTimes | FragmentState) -> int:
-    """The epoch that `record` proves done, or 0: its token may have been rolled back."""
-    if isinstance(record, FragmentState):
-        return record.epoch if record.state in ("running", "stopped", "failed", "repeated") else 0
-    token = issued_token(job, record.epoch)
-    if token is None:
-        return record.epoch if record.epoch <= job.base.epoch else 0
-    return record.epoch if token.offset == record.token_offset else 0

@@ -28,7 +28,7 @@ def only_host(job: JobState) -> str | None:
     if plan is None:
         return None
     saved = max(plan.base_epoch, job.newest.epoch if job.newest is not None else 0)
-    later = (i.token for i in job.tokens if i.token.epoch > saved)
+    later = (i.token for i in job.chain.tokens if i.token.epoch > saved)
     if all(token.revision == plan.revision for token in later):
         return None
     owner: str | None = plan.owner or (job.health.error or {}).get("owner")

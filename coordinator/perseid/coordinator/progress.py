@@ -18,7 +18,8 @@ from perseid.coordinator import (
 from perseid.coordinator.actions import Action
 from perseid.coordinator.job.inputs import Done, Inputs
 from perseid.coordinator.lifecycle import OWNED, Phase
-from perseid.coordinator.model import JobState, Now, confirmed_epoch
+from perseid.coordinator.model import JobState
+from perseid.coordinator.token_time import Now
 from perseid.errors import FencedError, PermanentError, ProcessDied
 from perseid.topics.records import (
     EpochDone,
@@ -91,8 +92,8 @@ def _of_owner(job: JobState, record: ProgressRecord) -> bool:
 
 
 def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
-    epoch = confirmed_epoch(job, record)
-    if epoch == 0 or epoch > job.tip.epoch:
+    epoch = job.chain.confirmed(record)
+    if epoch == 0 or epoch > job.chain.tip.epoch:
         return job, []  # of a token that was rolled back
     new = epoch > job.done
     job = replace(
@@ -134,7 +135,7 @@ def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
     if record.state == "stopped":
         return failing.handed_over(_progressed(job, record.epoch), now, record.incarnation), []
     if record.state == "running":
-        job = _progressed(job, confirmed_epoch(job, record))
+        job = _progressed(job, job.chain.confirmed(record))
         if record.restored_from:
             job = job.with_events(
                 f"generation {record.generation} restored from {record.restored_from}"
@@ -145,7 +146,7 @@ def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
 
 def _progressed(job: JobState, epoch: int) -> JobState:
     """The job after its owner has done `epoch`, which may be of a token that was rolled back."""
-    done = job.ownership.progressed(min(epoch, job.tip.epoch))
+    done = job.ownership.progressed(min(epoch, job.chain.tip.epoch))
     return replace(job, ownership=done)
 
 

@@ -22,11 +22,11 @@ from perseid.coordinator.leadership import Lease, LeaseKeeper
 from perseid.coordinator.loading import Clients, Known, Loader
 from perseid.coordinator.looking import Looking, Sources
 from perseid.coordinator.mirror import OffsetsMirror
-from perseid.coordinator.model import ClusterState, Now
+from perseid.coordinator.model import ClusterState
 from perseid.coordinator.outbox import Outbox
 from perseid.coordinator.performing import Performer, StepDown
 from perseid.coordinator.store_sweep import StoreSweeper
-from perseid.coordinator.token_time import Time
+from perseid.coordinator.token_time import Now, Time
 from perseid.coordinator.watching import Watcher
 from perseid.errors.texts import named
 from perseid.records import LeaderInfo

@@ -8,7 +8,8 @@ from dataclasses import replace
 from perseid.coordinator.events import SourceTopic
 from perseid.coordinator.job.inputs import Inputs
 from perseid.coordinator.job.positions import Position, Positions, first_positions, ranges_of
-from perseid.coordinator.model import JobState, Now
+from perseid.coordinator.model import JobState
+from perseid.coordinator.token_time import Now
 from perseid.errors import (
     LogTruncated,
     PermanentError,
@@ -78,7 +79,7 @@ def begun(spec: JobSpec, tokens: Iterable[Token], ever: Iterable[Token]) -> Posi
 
 def with_new_partitions(job: JobState, topics: Topics, now: Now) -> JobState:
     """Adds partitions that appeared since, from their first offset."""
-    if job.program is None or not job.begun:
+    if job.program is None or not job.chain.begun:
         return job
     found = dict(job.inputs.positions)
     for name, source in job.program.spec.sources.items():

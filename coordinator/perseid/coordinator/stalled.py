@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from perseid.coordinator.job.inputs import Held, Inputs
-from perseid.coordinator.model import Now
+from perseid.coordinator.token_time import Now
 from perseid.topics.admin import Partition
 
 REPORTED_S = 10.0  # a producer usually commits in less time

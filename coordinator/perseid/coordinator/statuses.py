@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from perseid.coordinator.actions import Action, PutStatus
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.model import JobState, Now
+from perseid.coordinator.model import JobState
+from perseid.coordinator.token_time import Now
 from perseid.jobs.operations.change import resized
 from perseid.records import JobStatus
 

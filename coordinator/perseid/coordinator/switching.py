@@ -21,7 +21,8 @@ from perseid.coordinator import checkpoints, failing, issue
 from perseid.coordinator.actions import Action, AppendToken, LoadProgram, PutPlan
 from perseid.coordinator.job.program import Program
 from perseid.coordinator.lifecycle import OWNED, Phase
-from perseid.coordinator.model import JobState, Now
+from perseid.coordinator.model import JobState
+from perseid.coordinator.token_time import Now
 from perseid.jobs.model.layout import build
 from perseid.jobs.operations.change import needs_new_layout, resized
 
@@ -32,7 +33,7 @@ FINAL_AGAIN_S = 2.0  # an unreachable store fails each checkpoint at once: limit
 
 def stop(job: JobState, coordinator_epoch: int, now: Now) -> Step:
     """One step towards a stopped job."""
-    settled = not job.tokens or _settled(job, checkpoint=job.entry.stop_checkpoint)
+    settled = not job.chain.tokens or _settled(job, checkpoint=job.entry.stop_checkpoint)
     if settled or (job.phase is not Phase.RUNNING and not job.entry.stop_checkpoint):
         return finish_stop(job, now)
     return _final(job, coordinator_epoch, now, checkpoint=job.entry.stop_checkpoint)
@@ -68,7 +69,7 @@ def rename_revision(job: JobState) -> Step:
 
 def may_adopt(job: JobState) -> bool:
     """Whether another program may take over: the old one ran no epoch, or has ended."""
-    return not job.tokens or _settled(job, checkpoint=True)
+    return not job.chain.tokens or _settled(job, checkpoint=True)
 
 
 def _settled(job: JobState, *, checkpoint: bool) -> bool:
@@ -78,7 +79,7 @@ def _settled(job: JobState, *, checkpoint: bool) -> bool:
     has no other one to fall back to, so it is written again, as a full checkpoint
     (`perseid.worker.checkpoint.parts.base_of`).
     """
-    last = job.last_token
+    last = job.chain.last_token
     if last is None or job.in_flight or not last.final:
         return False
     newest = job.newest
@@ -87,14 +88,14 @@ def _settled(job: JobState, *, checkpoint: bool) -> bool:
 
 def _final(job: JobState, coordinator_epoch: int, now: Now, *, checkpoint: bool) -> Step:
     """Issues the final token, again if the checkpoint of an earlier one was aborted."""
-    last, collecting = job.last_token, job.checkpointing.collecting
+    last, collecting = job.chain.last_token, job.checkpointing.collecting
     waiting = job.in_flight > 0 or (
         checkpoint and last is not None and collecting is not None
         and collecting.epoch == last.epoch
     )  # fmt: skip
     if waiting or job.phase not in OWNED:
         return job, []
-    if last is not None and last.final and now.monotonic_s - job.issued_s < FINAL_AGAIN_S:
+    if last is not None and last.final and now.monotonic_s - job.chain.issued_s < FINAL_AGAIN_S:
         return job, []
     token = issue.final_token(job, coordinator_epoch, now, checkpoint=checkpoint)
     if token is None:
@@ -117,17 +118,18 @@ def adopt_program(job: JobState, target: Program, now: Now) -> Step:
     """Names `target` in the plan; everything of the old program precedes the plan's base."""
     if job.plan is None or job.program is None:
         return job, []
+    tip = job.chain.tip
     grown = needs_new_layout(job.program.spec, target.spec)
     sizes = ", ".join(resized(job.program.spec, target.spec))
     plan = replace(
         job.plan, generation=job.ownership.next_generation, revision=target.revision,
         archive=target.archive, layout=job.plan.layout + grown,
         reason=f"switch to revision {target.revision}", checkpoints=job.kept,
-        base_epoch=job.tip.epoch, base_offset=job.tip.offset,  # older tokens are not its own
-        rescaled=bool(sizes) or (job.plan.rescaled and job.plan.base_epoch == job.tip.epoch),
+        base_epoch=tip.epoch, base_offset=tip.offset,  # older tokens are not its own
+        rescaled=bool(sizes) or (job.plan.rescaled and job.plan.base_epoch == tip.epoch),
     )  # fmt: skip
     if sizes:
-        job = job.with_events(f"rescaled after epoch {job.tip.epoch}: {sizes}")
+        job = job.with_events(f"rescaled after epoch {tip.epoch}: {sizes}")
     sources = {name: source.topic for name, source in target.spec.sources.items()}
     kept = {k: p for k, p in job.inputs.positions.items() if sources.get(k[0]) == p.topic}
     positions = {**job.switch.starts, **kept}
@@ -136,7 +138,7 @@ def adopt_program(job: JobState, target: Program, now: Now) -> Step:
         layout=build(target.spec, plan.layout), switch=job.switch.completed(),
         inputs=job.inputs.switched(positions, now.monotonic_s),
     ).with_events(
-        f"switched to revision {target.revision} after epoch {job.tip.epoch}"
+        f"switched to revision {target.revision} after epoch {tip.epoch}"
     )  # fmt: skip
     if job.phase in OWNED:
         job = job.move(Phase.RESTORING, now, plan.reason)

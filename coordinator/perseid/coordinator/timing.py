@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from perseid.coordinator.model import Issued, JobState, Now
+from perseid.coordinator.job.chain import Issued
+from perseid.coordinator.model import JobState
 from perseid.coordinator.planners.live_timing import Timing
+from perseid.coordinator.token_time import Now
 from perseid.topics.records import EpochDone
 
 
@@ -56,7 +58,7 @@ def read_back(job: JobState, reported: Iterable[tuple[Issued, EpochDone]], now: 
     if timing is None:
         return job
     newest = job.newest.epoch if job.newest is not None else 0
-    begun = [i for i in job.tokens if i.token.checkpoint or i.token.epoch == newest]
+    begun = [i for i in job.chain.tokens if i.token.checkpoint or i.token.epoch == newest]
     if begun:
         last_s = _issued_s(job, begun[-1], now)
         timing = timing.again(max(last_s, now.monotonic_s - timing.period_s), last_s)
@@ -67,7 +69,7 @@ def read_back(job: JobState, reported: Iterable[tuple[Issued, EpochDone]], now: 
 
 def _issued_s(job: JobState, issued: Issued, now: Now) -> float:
     """When the token was issued, on this leader's monotonic clock; never in its future."""
-    return now.monotonic_s - max(job.time.after(now) - issued.token.time_ms, 0) / 1000
+    return now.monotonic_s - max(job.chain.time.after(now) - issued.token.time_ms, 0) / 1000
 
 
 def _fed(timing: Timing, record: EpochDone, time_s: float) -> Timing:

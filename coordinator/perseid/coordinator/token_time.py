@@ -23,10 +23,22 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # which imports Time from here
-    from perseid.coordinator.model import Issued, Now
+    from perseid.coordinator.job.chain import Issued
 
 SLACK = 0.01  # of the monotonic time that has passed
 JUMP_MS = 60_000  # from here on an event reports the difference between clocks
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """`monotonic_s` decides; `wall_ms` is only written into records that people read.
+
+    `time_ms`: the leader's own time; `decide` sets it.
+    """
+
+    monotonic_s: float
+    wall_ms: int
+    time_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from perseid.coordinator.actions import Action, TrimLogs
+from perseid.coordinator.job.chain import Tip
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.model import JobState, Now, Tip
+from perseid.coordinator.model import JobState
+from perseid.coordinator.token_time import Now
 from perseid.records import BackupMark, Plan
 
 TRIM_S = 20.0  # between two trims of a job: each looks at all ledger partitions
@@ -30,7 +32,7 @@ def ask(job: JobState, now: Now) -> tuple[JobState, list[Action]]:
         return job, []
     job = replace(job, checkpointing=job.checkpointing.trims(now.monotonic_s))
     # A clock that is set forward, or was ahead when the leader started, ends no backup.
-    now_ms = int(min(now.wall_ms, now.time_ms, job.time.after(now)))
+    now_ms = int(min(now.wall_ms, now.time_ms, job.chain.time.after(now)))
     return job, [TrimLogs(job.name, job.entry.uuid, kept, now_ms - BACKUPS_MS)]
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from perseid.coordinator import holding, stalled, statuses
 from perseid.coordinator.job.inputs import RECENT_S
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.model import ClusterState, JobState, Now
+from perseid.coordinator.model import ClusterState, JobState
+from perseid.coordinator.token_time import Now
 from perseid.jobs.operations import report
 from perseid.records import JobFailures, LeaderInfo
 
@@ -68,6 +69,7 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
     """
     loaded = job.phase is not Phase.LOADING
     spec = job.program.spec if job.program is not None else None
+    last = job.chain.last_token
     return {
         "name": job.name,
         "uuid": job.entry.uuid,
@@ -77,7 +79,7 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "wanted_revision": job.entry.revision,
         "generation": job.ownership.generation,
         "owner": job.ownership.owner,
-        "epoch": job.tip.epoch if loaded else None,
+        "epoch": job.chain.tip.epoch if loaded else None,
         "committed_epoch": job.done if loaded else None,
         "epochs_in_flight": job.in_flight if loaded else None,
         "lag": lag(job),
@@ -86,7 +88,7 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "mode": spec.fault_tolerance.mode if spec is not None else None,
         "parallelism": spec.parallelism if spec is not None else None,
         "state_bytes": job.checkpointing.state_bytes,
-        "watermark_ms": job.last_token.watermark_ms if job.last_token is not None else None,
+        "watermark_ms": last.watermark_ms if last is not None else None,
         "late_records": job.inputs.late,
         "failures": job.health.failures.count if job.health.failures is not None else 0,
         "stalled_input": list(stalled.reported(job.inputs, now)),
@@ -115,14 +117,16 @@ def lag(job: JobState) -> int | None:
     """Records that no committed epoch has; None while unknown."""
     if not _is_looked_at(job):
         return None
-    in_flight = sum(i.token.records for i in job.tokens if i.token.epoch > job.done)
+    in_flight = sum(i.token.records for i in job.chain.tokens if i.token.epoch > job.done)
     return job.inputs.backlog + stalled.records(job.inputs) + in_flight
 
 
 def checkpoint_age_s(job: JobState, now: Now) -> float | None:
     """Seconds since the token of the newest checkpoint; None without one."""
     newest = job.newest
-    return max(0.0, (job.time.after(now) - newest.time_ms) / 1000) if newest is not None else None
+    if newest is None:
+        return None
+    return max(0.0, (job.chain.time.after(now) - newest.time_ms) / 1000)
 
 
 def _is_looked_at(job: JobState) -> bool:
@@ -134,7 +138,7 @@ def clock_ahead_s(job: JobState, now: Now) -> float | None:
     """The leader's wall clock less the job's token time."""
     if job.phase is Phase.LOADING:
         return None
-    return (now.wall_ms - job.time.after(now)) / 1000
+    return (now.wall_ms - job.chain.time.after(now)) / 1000
 
 
 def _checkpoint(job: JobState, now: Now) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from perseid.coordinator.job.positions import ranges_of
-from perseid.coordinator.model import JobState, confirmed_epoch
+from perseid.coordinator.model import JobState
 from perseid.topics.records import EventTimes, ProgressRecord, Token
 
 IDLE_MS = 30_000  # three tokens of an idle job; a slower source makes its own rows late
@@ -25,7 +25,7 @@ IDLE_MS = 30_000  # three tokens of an idle job; a slower source makes its own r
 
 def next_ms(job: JobState) -> int | None:
     """The watermark of a token that is issued now; never below the last token's."""
-    last = job.last_token.watermark_ms if job.last_token is not None else None
+    last = job.chain.last_token.watermark_ms if job.chain.last_token is not None else None
     delays = _timed(job)
     found = _lowest(job, delays) if delays else None
     return max((w for w in (last, found) if w is not None), default=None)
@@ -33,13 +33,13 @@ def next_ms(job: JobState) -> int | None:
 
 def moves(job: JobState) -> bool:
     """Whether a token would raise the watermark."""
-    last = job.last_token
+    last = job.chain.last_token
     return last is not None and next_ms(job) != last.watermark_ms
 
 
 def with_event_times(job: JobState, record: EventTimes) -> JobState:
     """The job after a worker's report; ignores one of a rolled-back token."""
-    if not confirmed_epoch(job, record):
+    if not job.chain.confirmed(record):
         return job
     return replace(job, inputs=job.inputs.with_event_times(record))
 
@@ -67,7 +67,8 @@ def _lowest(job: JobState, delays: Mapping[str, int]) -> int | None:
     places = [key for key in job.inputs.positions if key[0] in delays]
     times = job.inputs.event_times
     known = {k: times[k] - delays[k[0]] for k in places if k in times}
-    flying = {key for i in job.tokens[len(job.tokens) - job.in_flight :] for key in _named(i.token)}
+    tokens = job.chain.tokens
+    flying = {key for i in tokens[len(tokens) - job.in_flight :] for key in _named(i.token)}
     active = [key for key in places if key in flying or _active(job, key)]
     if not active:
         return max(known.values(), default=None)
@@ -75,7 +76,7 @@ def _lowest(job: JobState, delays: Mapping[str, int]) -> int | None:
 
 
 def _active(job: JobState, key: tuple[str, int]) -> bool:
-    position, last = job.inputs.positions[key], job.last_token
+    position, last = job.inputs.positions[key], job.chain.last_token
     waiting = job.inputs.ends.get((position.topic, key[1]), 0) > position.offset
     if waiting or last is None:
         return True

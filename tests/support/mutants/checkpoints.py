@@ -8,7 +8,8 @@ from typing import Any
 from unittest.mock import patch
 
 from perseid.coordinator import checkpoints, log_trimming, trimming
-from perseid.coordinator.model import JobState, Tip
+from perseid.coordinator.job.chain import Tip
+from perseid.coordinator.model import JobState
 from perseid.state.durability import checkpoint
 from perseid.state.durability.log import StateLog
 from perseid.worker.checkpoint import parts

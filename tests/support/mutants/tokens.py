@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from perseid.coordinator import core, issue, sources, token_time, watermark
 from perseid.coordinator.actions import Action
+from perseid.coordinator.job.chain import Issued
 from perseid.coordinator.loading import Loader
-from perseid.coordinator.model import Issued, JobState, Now
+from perseid.coordinator.model import JobState
 from perseid.coordinator.outbox import Outbox
-from perseid.coordinator.token_time import Time
+from perseid.coordinator.token_time import Now, Time
 from perseid.coordinator.watching import ProgressWatcher
 from perseid.errors import LogTruncated, RetryableError
 from perseid.registry import ConflictError

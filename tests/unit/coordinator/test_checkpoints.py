@@ -130,7 +130,7 @@ def test_a_part_of_changes_counts_while_the_checkpoint_that_it_changes_is_kept(
         token = checkpoint_token(world, leader)
         chain = (PartFile("p", base, 7, 1),)
         note(world, leader, *(replace(part(world, token, p), chain=chain) for p in (0, 1)),
-            done(world, token, leader.job().tip.offset))  # fmt: skip
+            done(world, token, leader.job().chain.tip.offset))  # fmt: skip
         assert (world.pointers[JOB].pointers[0].epoch == token.epoch) == complete
         collecting = leader.job().checkpointing.collecting
         assert collecting is None, "aborted at once; simulation seed 1779"
@@ -160,7 +160,7 @@ def test_what_an_owner_restores_from_is_kept(world: World, leader: Leader) -> No
 
 def test_parts_must_be_all_there_and_of_one_generation(world: World, leader: Leader) -> None:
     token = checkpoint_token(world, leader)
-    offset = leader.job().tip.offset
+    offset = leader.job().chain.tip.offset
     note(world, leader, done(world, token, offset), part(world, token, 0),
         part(world, token, 1, generation=99))  # fmt: skip
     assert JOB not in world.pointers
@@ -172,7 +172,7 @@ def test_parts_are_not_enough_before_the_sinks_have_committed(world: World, lead
     token = checkpoint_token(world, leader)
     note(world, leader, part(world, token, 0), part(world, token, 1))
     assert JOB not in world.pointers
-    note(world, leader, done(world, token, leader.job().tip.offset))
+    note(world, leader, done(world, token, leader.job().chain.tip.offset))
     assert world.pointers[JOB].pointers[0].epoch == token.epoch
 
 
@@ -181,7 +181,7 @@ def test_a_failed_part_gives_the_checkpoint_up_and_the_next_token_takes_one(
 ) -> None:
     token = checkpoint_token(world, leader)
     note(world, leader, PartFailed("u1", 1, token.epoch, "counts", 1, "disk full"),
-        done(world, token, leader.job().tip.offset))  # fmt: skip
+        done(world, token, leader.job().chain.tip.offset))  # fmt: skip
     assert JOB not in world.pointers
     assert "disk full" in leader.job().health.events[-1]
     assert epoch(world, leader).checkpoint
@@ -229,7 +229,7 @@ def test_a_checkpoint_that_takes_too_long_is_aborted(world: World, leader: Leade
 def test_a_large_state_has_the_time_that_a_slow_line_needs(world: World, leader: Leader) -> None:
     """Aborted after 300 s whatever its size, it was begun again without end."""
     token = checkpoint_token(world, leader)
-    reported = replace(done(world, token, leader.job().tip.offset), state_bytes=900_000_000)
+    reported = replace(done(world, token, leader.job().chain.tip.offset), state_bytes=900_000_000)
     note(world, leader, reported)
     successor = Leader(world)
     for one in (leader, successor):
@@ -243,7 +243,7 @@ def test_a_large_state_has_the_time_that_a_slow_line_needs(world: World, leader:
 def test_a_part_of_a_token_that_was_taken_back_does_not_count(world: World, leader: Leader) -> None:
     """The epoch has been issued again since, with other input perhaps."""
     token = checkpoint_token(world, leader)
-    offset = leader.job().tip.offset
+    offset = leader.job().chain.tip.offset
     parts = [part(world, token, p) for p in (0, 1)]
     stale = [replace(p, path=p.path.replace(f"-t{offset}/", f"-t{offset - 1}/")) for p in parts]
     assert stale != parts
@@ -260,7 +260,7 @@ def test_a_new_owner_does_not_deliver_parts_of_an_epoch_that_was_done(
     world: World, leader: Leader
 ) -> None:
     token = checkpoint_token(world, leader)
-    note(world, leader, done(world, token, leader.job().tip.offset))
+    note(world, leader, done(world, token, leader.job().chain.tip.offset))
     assert leader.job().checkpointing.collecting is not None
     world.workers = ["w2-1"]
     leader.look()
@@ -287,7 +287,7 @@ def test_a_new_leader_completes_what_the_old_one_was_collecting(
     note(world, leader, part(world, token, 0))
     successor = Leader(world)
     successor.look()
-    note(world, successor, part(world, token, 1), done(world, token, leader.job().tip.offset))
+    note(world, successor, part(world, token, 1), done(world, token, leader.job().chain.tip.offset))
     assert world.pointers[JOB].pointers[0].epoch == token.epoch
 
 
@@ -325,5 +325,5 @@ def test_a_job_without_state_completes_with_its_epoch(world: World, leader: Lead
     stateless = replace(job.layout, tasks=())
     leader.state = leader.state.with_job(replace(job, layout=stateless))
     token = checkpoint_token(world, leader)
-    note(world, leader, done(world, token, leader.job().tip.offset))
+    note(world, leader, done(world, token, leader.job().chain.tip.offset))
     assert world.pointers[JOB].pointers[0].epoch == token.epoch

@@ -50,7 +50,7 @@ def test_epochs_are_held_back_until_the_store_takes_a_checkpoint(
     with monkeypatch.context() as away:
         away.setattr(leader, "_write_manifest", full)
         epochs(world, leader, 60, 3.0)
-        tokens = len(leader.job().tokens)
+        tokens = len(leader.job().chain.tokens)
         held = epochs(world, leader, 60, 0.1)
     job = leader.job()
     assert job.checkpointing.unwritten
@@ -69,7 +69,8 @@ def test_epochs_are_held_back_until_the_store_takes_a_checkpoint(
 
 def test_a_long_period_alone_holds_nothing_back(world: World, leader: Leader) -> None:
     job = leader.job()
-    assert not holding.is_full(replace(job, tokens=job.tokens * 1000))
+    long = replace(job.chain, tokens=job.chain.tokens * 1000)
+    assert not holding.is_full(replace(job, chain=long))
 
 
 def test_tokens_of_many_partitions_are_fewer(
@@ -89,11 +90,11 @@ def test_one_failure_soon_after_a_checkpoint_holds_nothing_back(
     epochs(world, leader, 6, PERIOD_S)
     job = leader.job()
     assert job.newest is not None
-    following = job.tip.epoch - job.newest.epoch
-    assert following < len(job.tokens)
+    following = job.chain.tip.epoch - job.newest.epoch
+    assert following < len(job.chain.tokens)
     job = unwritten(job)
     with pytest.MonkeyPatch.context() as few:
-        few.setattr(holding, "TOKENS_MAX", len(job.tokens))
+        few.setattr(holding, "TOKENS_MAX", len(job.chain.tokens))
         assert not holding.is_full(job)
         few.setattr(holding, "TOKENS_MAX", following)
         assert holding.reason(job).startswith(f"epochs are held back: {following} follow")

@@ -109,7 +109,7 @@ def test_a_token_is_the_next_one_of_the_chain(world: World, leader: Leader) -> N
     world.produce(0, 5)
     actions = leader.feed(EndsSeen(dict(world.ends)))
     (append,) = [a for a in actions if isinstance(a, AppendToken)]
-    tip = leader.job().base
+    tip = leader.job().chain.base
     assert (append.token.epoch, append.token.previous_offset) == (tip.epoch + 1, tip.offset)
 
 

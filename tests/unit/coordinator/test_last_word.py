@@ -106,7 +106,7 @@ def test_an_owner_that_reports_again_ends_what_its_lost_reports_held_up() -> Non
     world.report(JOB, "repeated", epoch=1)
     leader.listen()
     job = leader.job()
-    assert (job.done, job.tip.epoch) == (1, 2)  # so the next one could begin
+    assert (job.done, job.chain.tip.epoch) == (1, 2)  # so the next one could begin
     assert job.checkpointing.collecting is not None
     assert job.checkpointing.collecting.epoch == 2  # another one was begun at once
     assert "generation 1 reported its state again" in job.health.events

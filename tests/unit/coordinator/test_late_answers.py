@@ -19,7 +19,7 @@ class Late(Leader):
         if isinstance(action, act.AppendToken):
             self.world.work(JOB)
             self.listen()
-            assert self.job().appending
+            assert self.job().chain.appending
         return outcome
 
 
@@ -48,14 +48,14 @@ def late() -> Leader:
 
 def test_its_reports_count_as_if_they_had_come_after_the_answer(late: Leader) -> None:
     prompt = played(Leader)
-    assert prompt.job().done == prompt.job().tip.epoch >= 10
+    assert prompt.job().done == prompt.job().chain.tip.epoch >= 10
     assert prompt.job().newest is not None
     assert late.job() == prompt.job()
     assert late.world.tokens == prompt.world.tokens
 
 
 def test_a_job_without_further_input_is_not_left_in_flight(late: Leader) -> None:
-    assert (late.job().in_flight, late.job().deferred) == (0, ())
+    assert (late.job().in_flight, late.job().chain.deferred) == (0, ())
     late.world.entries[JOB] = job_entry(desired="stopped", counter=2)
     late.look()
     assert late.world.statuses[JOB].state == "stopped"

@@ -130,11 +130,12 @@ def test_a_job_that_takes_a_cut_epoch_back_begins_where_it_began(
     world.produce(0, 3)
     leader.poll()
     job = leader.job()
-    issued = job.tokens[0]
+    issued = job.chain.tokens[0]
     (one,) = issued.token.splits
     cut = ((replace(one[0], end=one[0].start + 1),), (replace(one[0], start=one[0].start + 1),))
-    again = replace(job, tokens=(replace(issued, token=replace(issued.token, splits=cut)),))
+    chain = replace(job.chain, tokens=(replace(issued, token=replace(issued.token, splits=cut)),))
+    again = replace(job, chain=chain)
     as_cut, as_issued = (
-        first_positions(job_spec(), [i.token for i in j.tokens]) for j in (again, job)
+        first_positions(job_spec(), [i.token for i in j.chain.tokens]) for j in (again, job)
     )
     assert as_cut["lines", 0] == as_issued["lines", 0]

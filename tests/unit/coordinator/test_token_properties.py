@@ -204,9 +204,9 @@ def test_a_leader_that_reads_the_same_log_knows_the_same_positions(
         before = play.leader.job()
         play.replace_leader()
         after = play.leader.job()
-        assert (after.tip, after.done) == (before.tip, before.done)
+        assert (after.chain.tip, after.done) == (before.chain.tip, before.done)
         assert after.inputs.positions == before.inputs.positions
-        assert {c.epoch for c in after.inputs.checks} <= set(range(before.tip.epoch + 1))
+        assert {c.epoch for c in after.inputs.checks} <= set(range(before.chain.tip.epoch + 1))
 
 
 def test_checks_of_every_epoch_are_carried_once_by_a_later_token() -> None:

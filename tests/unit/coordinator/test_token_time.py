@@ -5,8 +5,7 @@ from itertools import pairwise
 import pytest
 
 from perseid.coordinator import token_time
-from perseid.coordinator.model import Now
-from perseid.coordinator.token_time import SLACK, Time
+from perseid.coordinator.token_time import SLACK, Now, Time
 from perseid.topics.records import Token
 from support.coordinator import Leader, World
 from support.coordinator_steps import want

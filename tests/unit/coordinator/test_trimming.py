@@ -11,9 +11,10 @@ import pytest
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator import log_trimming, trimming
+from perseid.coordinator.job.chain import Tip
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.log_trimming import trim
-from perseid.coordinator.model import JobState, Tip
+from perseid.coordinator.model import JobState
 from perseid.coordinator.performing import Performer, StepDown
 from perseid.errors import PermanentError, RetryableError
 from perseid.jobs.operations import checkpointing

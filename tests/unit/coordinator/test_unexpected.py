@@ -13,7 +13,8 @@ from perseid.coordinator.core import decide
 from perseid.coordinator.failing import TRIES_MAX
 from perseid.coordinator.job.health import EVENTS_MAX
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.model import JobState, Now
+from perseid.coordinator.model import JobState
+from perseid.coordinator.token_time import Now
 from perseid.errors.texts import EVENT_MAX, TEXT_MAX
 from perseid.registry.codec import ENTRY_BYTES_MAX, encode
 from support.coordinator import Leader, World, job_entry

@@ -131,7 +131,7 @@ def _epoch_durations(look: Look) -> Metric:
 
 
 def _watermark_s(job: JobState) -> float | None:
-    token = job.last_token
+    token = job.chain.last_token
     return token.watermark_ms / 1000 if token and token.watermark_ms is not None else None
 
 
@@ -152,7 +152,7 @@ FAMILIES: tuple[Family, ...] = (
         ("job", "phase"), _phases,
     ),
     _of_job("perseid_job_epoch", "The newest epoch that has a token",
-            _loaded(lambda job: job.tip.epoch)),
+            _loaded(lambda job: job.chain.tip.epoch)),
     _of_job("perseid_job_committed_epoch", "The newest epoch that is committed",
             _loaded(lambda job: job.done)),
     _of_job("perseid_job_lag_records", "Records in the sources that no committed epoch has",

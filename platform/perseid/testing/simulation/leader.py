@@ -16,9 +16,10 @@ from perseid.coordinator.leadership import PROOFS_PER_SESSION, Lease, LeaseKeepe
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.loading import Clients, Known, Loader
 from perseid.coordinator.looking import Looking, Sources
-from perseid.coordinator.model import ClusterState, Now
+from perseid.coordinator.model import ClusterState
 from perseid.coordinator.outbox import Outbox
 from perseid.coordinator.performing import Performer, StepDown
+from perseid.coordinator.token_time import Now
 from perseid.coordinator.watching import Watcher
 from perseid.errors import ProcessDied, RetryableError, UnexpectedError
 from perseid.jobs.model.spec import JobSpec
