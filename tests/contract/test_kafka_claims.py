@@ -25,7 +25,7 @@ OLD, CLAIMED = 1, 2
 
 
 def plan(job: str) -> Plan:
-    return Plan(job, "u", OLD, None, "r", "a", 1, base_epoch=10, base_offset=3)
+    return Plan.fused(job, "u", OLD, None, "r", "a", 1, base_epoch=10, base_offset=3)
 
 
 class Held:

@@ -22,7 +22,7 @@ LAYOUT = Layout(1, (Task(5, "op", 0, 1, True, 0), Task(6, "op", 1, 1, True, 1)))
 
 
 def plan(job: str, generation: int = 2) -> Plan:
-    return Plan(job, "u", generation, "w1-a", "r", "a", 1, base_epoch=10, base_offset=3)
+    return Plan.fused(job, "u", generation, "w1-a", "r", "a", 1, base_epoch=10, base_offset=3)
 
 
 def commit(kafka: Kafka, job: str, partition: int, epoch: int, generation: int = 1) -> None:

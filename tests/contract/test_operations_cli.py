@@ -248,7 +248,7 @@ def planned(job: Job) -> Iterator[Registry]:
         fence = lead(registry, lambda epoch: LeaderInfo("c1", epoch, 1, "http://127.0.0.1:1"))
         assert fence is not None
         entry = registry.jobs()[job.name]
-        plan = Plan(job.name, entry.uuid, 1, "w1-a", entry.revision, entry.archive, 1, 0, 0)
+        plan = Plan.fused(job.name, entry.uuid, 1, "w1-a", entry.revision, entry.archive, 1, 0, 0)
         FencedRegistry(registry, fence).put_plan(plan)
         yield registry
 

@@ -131,7 +131,7 @@ def job_entry(name: str = "wordcount", **changes: Any) -> JobEntry:
 
 def plan(generation: int = 1, owner: str | None = "w1-1") -> Plan:
     pointer = CheckpointPointer(5, 1, 1, "r1", 17, "jobs/x/manifest.json", 9, 100, 7)
-    return Plan("wordcount", "u1", generation, owner, "r1", "a" * 64, 1, 0, 0, (pointer,))
+    return Plan.fused("wordcount", "u1", generation, owner, "r1", "a" * 64, 1, 0, 0, (pointer,))
 
 
 def worker(incarnation: str, pid: int = 10) -> WorkerInfo:

@@ -69,8 +69,8 @@ class Deployment:
         if not tokens:
             return  # there is no worker to place it on
         self.fenced.put_plan(
-            Plan(self.job, self.entry.uuid, 1, "w1-1", "r1", self.entry.archive, 1, begin.epoch,
-                 offset)
+            Plan.fused(self.job, self.entry.uuid, 1, "w1-1", "r1", self.entry.archive, 1,
+                       begin.epoch, offset)
         )  # fmt: skip
         self.last = begin.epoch, offset
         self.issue(epoch)

@@ -74,7 +74,7 @@ class Setting:
             writer.append(names.tokens(JOB), 0, codec.encode(record))
 
     def plan(self, **changes: object) -> Plan:
-        plan = Plan(JOB, "u1", 3, "w1-1", "r0", self.entry.archive, 1, 0, 1)
+        plan = Plan.fused(JOB, "u1", 3, "w1-1", "r0", self.entry.archive, 1, 0, 1)
         plan = replace(plan, **changes)  # type: ignore[arg-type]
         self.fenced.registry.put_job_entry(self.entry, None)
         self.fenced.put_plan(plan)

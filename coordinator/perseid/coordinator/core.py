@@ -264,19 +264,16 @@ def _own(state: ClusterState, job: JobState, now: Now) -> Step:
 def _place(job: JobState, owner: str, now: Now) -> Step:
     if job.program is None:
         return job, []
-    plan = job.plan
-    new = Plan(
-        job=job.name, job_uuid=job.entry.uuid, generation=job.ownership.next_generation,
-        owner=owner,
-        revision=plan.revision if plan else job.program.revision,
-        archive=plan.archive if plan else job.program.archive,
-        layout=plan.layout if plan else 1,
-        base_epoch=plan.base_epoch if plan else job.chain.base.epoch,
-        base_offset=plan.base_offset if plan else job.chain.base.offset,
-        checkpoints=job.kept,
-        reason=job.transition_log[-1].partition(": ")[2] if job.transition_log else "",
-        rescaled=plan.rescaled if plan else False,
-    )  # fmt: skip
+    plan, base, number = job.plan, job.chain.base, job.ownership.next_generation
+    if plan is not None:
+        new = plan.handed_to(owner, number)
+    else:
+        new = Plan.fused(
+            job.name, job.entry.uuid, number, owner, job.program.revision, job.program.archive,
+            layout=1, base_epoch=base.epoch, base_offset=base.offset,
+        )  # fmt: skip
+    why = job.transition_log[-1].partition(": ")[2] if job.transition_log else ""
+    new = replace(new, checkpoints=job.kept, reason=why)
     if plan is not None and plan.owner is not None:
         job = replace(job, totals=job.totals.restarted(elsewhere=owner != plan.owner))
     job = replace(job, ownership=job.ownership.planned(new))

@@ -190,8 +190,8 @@ def _change_revision(job: JobState, now: Now, target: Program, reason: str) -> S
     """Names `target` in the plan; it resumes with the state logs of the previous revision."""
     assert job.plan is not None
     plan = replace(
-        job.plan, owner=None, generation=job.ownership.next_generation, revision=target.revision,
-        archive=target.archive, reason=reason,
+        job.plan.handed_to(None, job.ownership.next_generation),
+        revision=target.revision, archive=target.archive, reason=reason,
     )  # fmt: skip
     job = replace(
         job, ownership=job.ownership.planned(plan), program=target,

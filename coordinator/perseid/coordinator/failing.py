@@ -160,7 +160,7 @@ def disown(job: JobState, reason: str) -> Step:
     """Takes the job from its owner under a new generation."""
     if job.plan is None:
         return job, []
-    plan = replace(job.plan, owner=None, generation=job.ownership.next_generation, reason=reason)
+    plan = replace(job.plan.handed_to(None, job.ownership.next_generation), reason=reason)
     return replace(job, ownership=job.ownership.planned(plan)), [PutPlan(job.name, plan)]
 
 

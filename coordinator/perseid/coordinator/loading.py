@@ -29,6 +29,7 @@ from perseid.coordinator.job.positions import Position
 from perseid.coordinator.job.program import Program
 from perseid.coordinator.token_time import Time
 from perseid.errors import PermanentError, ReplayDataLost, lost_by_broker
+from perseid.jobs.model import assignments
 from perseid.jobs.model.layout import build
 from perseid.jobs.model.spec import JobSpec
 from perseid.jobs.model.trees import fetch_archive, read_folder
@@ -170,6 +171,8 @@ class Loader:
         pointers = registry.pointers(job)
         revision, archive = (plan or entry).revision, (plan or entry).archive
         program = Program(revision, archive, self._spec(archive))
+        if plan is not None:
+            assignments.check_fused(plan, build(program.spec, plan.layout))
         self._control_topics(job, program.spec, plan.layout if plan is not None else 1)
         changed = plan is not None and entry.archive != plan.archive
         topics = self._source_topics(program.spec, strict=not changed)  # the entry's may differ

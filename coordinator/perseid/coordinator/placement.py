@@ -17,8 +17,9 @@ from perseid.records import WorkerInfo
 
 
 def loads(state: ClusterState) -> Counter[str]:
-    """How many jobs each live worker owns."""
-    owners = [job.plan.owner for job in state.jobs.values() if job.plan is not None]
+    """How many fragments each live worker owns."""
+    plans = [job.plan for job in state.jobs.values() if job.plan is not None]
+    owners = [assignment.owner for plan in plans for assignment in plan.assignments]
     return Counter(owner for owner in owners if owner is not None and owner in state.workers)
 
 

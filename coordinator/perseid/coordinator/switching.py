@@ -121,11 +121,11 @@ def adopt_program(job: JobState, target: Program, now: Now) -> Step:
     tip = job.chain.tip
     grown = needs_new_layout(job.program.spec, target.spec)
     sizes = ", ".join(resized(job.program.spec, target.spec))
+    next_one = job.plan.handed_to(job.plan.owner, job.ownership.next_generation)
     plan = replace(
-        job.plan, generation=job.ownership.next_generation, revision=target.revision,
-        archive=target.archive, layout=job.plan.layout + grown,
+        next_one.based_on(tip.epoch, tip.offset),  # older tokens are not its own
+        revision=target.revision, archive=target.archive, layout=job.plan.layout + grown,
         reason=f"switch to revision {target.revision}", checkpoints=job.kept,
-        base_epoch=tip.epoch, base_offset=tip.offset,  # older tokens are not its own
         rescaled=bool(sizes) or (job.plan.rescaled and job.plan.base_epoch == tip.epoch),
     )  # fmt: skip
     if sizes:

@@ -53,10 +53,11 @@ def status(state: ClusterState, leader: LeaderInfo, now: Now) -> dict[str, Any]:
 
 def fragments(state: ClusterState, incarnation: str) -> list[dict[str, Any]]:
     """The fragments that a worker owns."""
+    planned = [(job, job.plan) for _, job in sorted(state.jobs.items()) if job.plan is not None]
     return [
-        {"job": job.name, "generation": job.plan.generation, "state": statuses.name_of(job)}
-        for _, job in sorted(state.jobs.items())
-        if job.plan is not None and job.plan.owner == incarnation
+        {"job": job.name, "generation": own.generation, "state": statuses.name_of(job)}
+        for job, plan in planned
+        if (own := plan.for_worker(incarnation)) is not None
     ]
 
 

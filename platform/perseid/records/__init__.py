@@ -2,6 +2,9 @@
 
 from perseid.records.deployment import Deployment
 from perseid.records.entries import (
+    PRIMARY,
+    WHOLE,
+    Assignment,
     BackupMark,
     BackupMarks,
     CheckpointPointer,
@@ -17,6 +20,9 @@ from perseid.records.entries import (
 from perseid.records.parts import PartFile
 
 __all__ = [
+    "PRIMARY",
+    "WHOLE",
+    "Assignment",
     "BackupMark",
     "BackupMarks",
     "CheckpointPointer",

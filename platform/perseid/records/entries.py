@@ -6,7 +6,7 @@ point to it. `perseid.registry` gives each entry its path, its JSON form and its
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -136,28 +136,98 @@ class BackupMarks:
     marks: tuple[BackupMark, ...] = ()
 
 
+WHOLE = "whole"  # the id of a fragment that has all operator partitions
+PRIMARY = "primary"  # the role that commits
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Who runs one fragment: the operator partitions `gids` of the plan's layout.
+
+    `gids` None: all of them, whatever the layout. `owner` is a worker incarnation, None while no
+    worker may run the fragment. Of a partition the highest `generation` is valid. `from_epoch`:
+    the fragment runs the epochs above it.
+    """
+
+    fragment: str
+    gids: tuple[int, ...] | None
+    owner: str | None
+    generation: int
+    role: str = PRIMARY
+    from_epoch: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The owner of a job's (one, fused) fragment. The highest generation is valid.
+    """Which fragments a job has, and who runs them. The highest generation is valid.
 
-    `owner` is a worker incarnation, None while no worker may run the job. `base_epoch` and
-    `base_offset` name the Begin, Rewind target or token after which epochs run when there is
-    neither a log nor a checkpoint. `checkpoints` newest first. `rescaled`: the checkpoint of
-    `base_epoch` has another number of partitions, and is redistributed.
+    `generation` is the plan's version: plans and assignments get theirs from one counter of the
+    job. `base_epoch` and `base_offset` name the Begin, Rewind target or token after which epochs
+    run when there is neither a log nor a checkpoint. `checkpoints` newest first. `rescaled`: the
+    checkpoint of `base_epoch` has another number of partitions, and is redistributed.
     """
 
     job: str
     job_uuid: str
     generation: int
-    owner: str | None
     revision: str
     archive: str
     layout: int
     base_epoch: int
     base_offset: int
+    assignments: tuple[Assignment, ...]
     checkpoints: tuple[CheckpointPointer, ...] = ()
     reason: str = ""
     rescaled: bool = False
+
+    @classmethod
+    def fused(
+        cls, job: str, job_uuid: str, generation: int, owner: str | None, revision: str,
+        archive: str, layout: int, base_epoch: int, base_offset: int,
+        checkpoints: tuple[CheckpointPointer, ...] = (), reason: str = "", rescaled: bool = False,
+    ) -> Plan:  # fmt: skip
+        """The plan of a job that is one fragment."""
+        whole = Assignment(WHOLE, None, owner, generation, from_epoch=base_epoch)
+        return cls(
+            job, job_uuid, generation, revision, archive, layout, base_epoch, base_offset, (whole,),
+            checkpoints, reason, rescaled,
+        )  # fmt: skip
+
+    @property
+    def primaries(self) -> tuple[Assignment, ...]:
+        return tuple(a for a in self.assignments if a.role == PRIMARY)
+
+    @property
+    def only(self) -> Assignment:
+        """The assignment of a job that is one fragment; ValueError if the plan has several."""
+        if len(self.assignments) != 1:
+            raise ValueError(f"the plan of {self.job} has {len(self.assignments)} fragments")
+        return self.assignments[0]
+
+    @property
+    def owner(self) -> str | None:
+        """The owner of the only fragment."""
+        return self.only.owner
+
+    def of_fragment(self, fragment: str) -> Assignment | None:
+        return next((a for a in self.assignments if a.fragment == fragment), None)
+
+    def for_worker(self, incarnation: str) -> Plan | None:
+        """The plan as that worker sees it: its own assignment alone, under its generation."""
+        own = next((a for a in self.assignments if a.owner == incarnation), None)
+        if own is None:
+            return None
+        return replace(self, generation=own.generation, assignments=(own,))
+
+    def handed_to(self, owner: str | None, generation: int) -> Plan:
+        """All fragments under that owner and generation, which is the plan's too."""
+        handed = tuple(replace(a, owner=owner, generation=generation) for a in self.assignments)
+        return replace(self, generation=generation, assignments=handed)
+
+    def based_on(self, epoch: int, offset: int) -> Plan:
+        """With all fragments beginning after that token."""
+        begun = tuple(replace(a, from_epoch=epoch) for a in self.assignments)
+        return replace(self, base_epoch=epoch, base_offset=offset, assignments=begun)
 
     @property
     def usable_checkpoints(self) -> tuple[CheckpointPointer, ...]:

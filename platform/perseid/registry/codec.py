@@ -14,6 +14,8 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from perseid.errors import DamagedFile, PermanentError
+from perseid.records import Plan
+from perseid.registry import plan_form
 
 FORMAT = 1
 
@@ -29,6 +31,8 @@ def encode(entry: object) -> bytes:
     """The node's content for a dataclass of `perseid.records`."""
     kind = type(entry).__name__
     body = _adapter(type(entry)).dump_python(entry, mode="json")
+    if isinstance(entry, Plan):
+        body = plan_form.written(body)
     data = orjson.dumps({"format": FORMAT, "kind": kind, "crc": _crc(kind, body), "body": body})
     if len(data) > ENTRY_BYTES_MAX:
         raise PermanentError(
@@ -56,7 +60,7 @@ def _decoded(data: bytes, kind: type[Any], path: str) -> Any:
         body = document["body"]
         if document["kind"] != kind.__name__ or document["crc"] != _crc(kind.__name__, body):
             raise DamagedFile(f"{path} does not hold a {kind.__name__} with a right checksum")
-        return _adapter(kind).validate_python(body)
+        return _adapter(kind).validate_python(plan_form.read(body) if kind is Plan else body)
     except (orjson.JSONDecodeError, KeyError, TypeError, ValidationError) as error:
         raise DamagedFile(f"{path} does not hold a {kind.__name__}: {error}") from error
 

@@ -126,7 +126,8 @@ class WorkerService:
     def _reconcile(self, registry: Registry, fragments: Fragments) -> None:
         seen = registry.look()
         self._note_damage(seen.damaged)
-        mine = {n: p for n, p in seen.plans.items() if p.owner == self.incarnation}
+        plans = {n: p.for_worker(self.incarnation) for n, p in seen.plans.items()}
+        mine = {n: own for n, own in plans.items() if own is not None}
         # The leader knows a damaged plan, and writes it again when it changes.
         fragments.follow(mine, unknown=seen.damaged)
         for fragment in fragments.running().values():

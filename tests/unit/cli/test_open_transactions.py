@@ -116,7 +116,7 @@ def test_ids_of_others_are_not_taken(name: str) -> None:
 
 
 def test_a_living_owner_keeps_its_transactions_unless_forced() -> None:
-    plan = Plan("shop", "u", 7, "w1-a", "r", "a", 4, 0, 0)
+    plan = Plan.fused("shop", "u", 7, "w1-a", "r", "a", 4, 0, 0)
     with pytest.raises(RefusedError, match=r"worker w1-a.*perseid jobs stop shop.*--force"):
         check_owner("shop", WORDS, plan, force=False)
     check_owner("shop", WORDS, plan, force=True)

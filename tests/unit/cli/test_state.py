@@ -50,7 +50,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     sha = sha256(archive(files))
     store.write(f"archives/{sha}.tar", [archive(files)])
     registry.put_job_entry(JobEntry(JOB, "u1", "r", sha, "running", 1, 0), None)
-    plan = Plan(JOB, "u1", 1, "w1-a", "r", sha, 1, 0, 0)
+    plan = Plan.fused(JOB, "u1", 1, "w1-a", "r", sha, 1, 0, 0)
     registry.coordination.write(Create(paths.plan(JOB), codec.encode(plan)))
     cluster = Cluster(registry, FakeTopics(ModelKafka()), store, ManualClock())
 

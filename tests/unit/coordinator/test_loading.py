@@ -13,7 +13,7 @@ from perseid.coordinator.job.positions import ranges_of
 from perseid.coordinator.loading import HigherClaim, Loader
 from perseid.coordinator.token_time import Time
 from perseid.errors import DamagedFile, PermanentError, RetryableError, TransientAnswer
-from perseid.records import CheckpointPointer, CheckpointPointers, JobStatus, Plan
+from perseid.records import Assignment, CheckpointPointer, CheckpointPointers, JobStatus, Plan
 from perseid.registry import paths
 from perseid.registry.port import Set
 from perseid.testing.kafka import FakeLogReader
@@ -176,6 +176,26 @@ def test_a_damaged_generation_is_the_jobs_own_error(setting: Setting) -> None:
         setting.loader().load(setting.entry)
 
 
+@pytest.mark.parametrize(
+    ("gids", "text"),
+    [
+        (((0, 1, 3),), "does not fit its layout 1, .*: counts-2 is in none"),
+        (((0, 1, 2), (2, 3)), "does not fit its layout 1, .*: counts-2 is in f0 and f1"),
+        (((0, 1), (2, 3)), "has 2 fragments, and this version runs a job as one"),
+    ],
+)
+def test_a_plan_that_cannot_be_run_is_refused(
+    setting: Setting, gids: tuple[tuple[int, ...], ...], text: str
+) -> None:
+    running(setting)
+    plan = setting.registry.plan(JOB)
+    assert plan is not None
+    made = tuple(Assignment(f"f{n}", owned, "w1-1", 3) for n, owned in enumerate(gids))
+    setting.fenced.put_plan(replace(plan, assignments=made))
+    with pytest.raises(PermanentError, match=f"plan 3 of job wordcount {text}"):
+        setting.loader().load(setting.entry)
+
+
 # -- a job that runs -----------------------------------------------------------------------------
 
 
@@ -216,7 +236,7 @@ def test_a_source_that_no_token_names_begins_by_its_start(setting: Setting) -> N
     """A switch has added it, and the leader that knew where it begins died before the token."""
     running(setting)
     archive = adds_latest(setting)
-    switched = Plan(JOB, "u1", 4, "w1-1", "r2", archive, 1, 3, 6)
+    switched = Plan.fused(JOB, "u1", 4, "w1-1", "r2", archive, 1, 3, 6)
     setting.fenced.put_plan(switched)
     loaded = setting.loader(epoch=2).load(setting.entry)
     assert [i.token.epoch for i in loaded.tokens] == [3]
@@ -233,7 +253,7 @@ def test_a_source_that_only_a_taken_back_token_names_begins_where_it_had_begun(
     """It has `start: latest`, and its records of that token are to be read again."""
     running(setting)
     archive = adds_latest(setting)
-    setting.fenced.put_plan(Plan(JOB, "u1", 4, "w1-1", "r2", archive, 1, 3, 6))
+    setting.fenced.put_plan(Plan.fused(JOB, "u1", 4, "w1-1", "r2", archive, 1, 3, 6))
     setting.append(
         token(4, 6, 25, 25, time_ms=77, splits=((
             SourceRange("lines", "lines", "id", 0, 25, 25),

@@ -61,7 +61,7 @@ def test_an_append_that_was_refused_is_a_failed_action(setting: Setting) -> None
 def test_a_write_without_an_answer_is_a_failed_action(setting: Setting) -> None:
     plan = setting.plan()
     setting.registry.coordination.unknown_next = "done"  # type: ignore[attr-defined]
-    outcome = Acting(setting).performer.perform(act.PutPlan(JOB, replace(plan, generation=4)))
+    outcome = Acting(setting).performer.perform(act.PutPlan(JOB, plan.handed_to(plan.owner, 4)))
     assert isinstance(outcome, ev.ActionFailed)
 
 
@@ -220,5 +220,6 @@ def test_a_store_that_is_away_gives_the_manifest_up(
 
 
 def test_crash_points_are_named_after_the_actions() -> None:
-    assert point_of(act.PutPlan(JOB, Plan(JOB, "u", 1, None, "r", "a", 1, 0, 0))) == "put-plan"
+    plan = Plan.fused(JOB, "u", 1, None, "r", "a", 1, 0, 0)
+    assert point_of(act.PutPlan(JOB, plan)) == "put-plan"
     assert point_of(manifest(1)) == "write-manifest"

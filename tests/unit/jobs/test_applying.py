@@ -92,7 +92,7 @@ class World:
 
     def plan(self, archive: str, name: str = "job") -> None:
         entry = self.entry(name)
-        plan = Plan(name, entry.uuid, 1, "w1", entry.revision, archive, 1, 0, 0)
+        plan = Plan.fused(name, entry.uuid, 1, "w1", entry.revision, archive, 1, 0, 0)
         self._put(paths.plan(name), codec.encode(plan))
 
     def fail(self, count: int, counter: int, text: str) -> None:

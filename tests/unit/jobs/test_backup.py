@@ -67,7 +67,7 @@ class Site:
         self.registry.coordination.write(Create(path, data) if there is None else Set(path, data))
 
     def place(self, generation: int) -> None:
-        self.put(paths.plan(JOB), Plan(JOB, UUID, generation, "w1-a", "r1", SHA, 1, 0, 0))
+        self.put(paths.plan(JOB), Plan.fused(JOB, UUID, generation, "w1-a", "r1", SHA, 1, 0, 0))
         self.put(paths.generation(JOB), str(generation).encode())
 
     def append(self, record: TokenRecord) -> int:
@@ -157,9 +157,8 @@ def test_a_job_comes_back_as_it_was_but_for_its_owner(site: Site) -> None:
     after = site.nodes()
     plan = codec.decode(after.pop("plan"), Plan, "plan")
     before = codec.decode(nodes.pop("plan"), Plan, "plan")
-    assert plan == replace(
-        before, owner=None, generation=4 + GENERATIONS, reason="restored from a backup"
-    )
+    disowned = before.handed_to(None, 4 + GENERATIONS)
+    assert plan == replace(disowned, reason="restored from a backup")
     assert after.pop("generation") == str(4 + GENERATIONS).encode() != nodes.pop("generation")
     assert after == nodes
 

@@ -15,7 +15,7 @@ from perseid.worker.recovery.restore import RestoreOrder
 from perseid.worker.recovery.resume import Restored
 
 POINTERS = tuple(CheckpointPointer(e, 1, 1, "r1", e + 10, f"c-{e}/m", 0, 100, 0) for e in (8, 4, 1))
-PLAN = Plan("sums", "uuid", 3, "w1", "r1", "a", 1, 2, 12, POINTERS)
+PLAN = Plan.fused("sums", "uuid", 3, "w1", "r1", "a", 1, 2, 12, POINTERS)
 PAST = TokenHistory(Base("uuid", 4, 14), {e: e + 10 for e in range(4, 10)}, {}, 20)
 
 

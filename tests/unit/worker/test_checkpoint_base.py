@@ -19,7 +19,7 @@ from perseid.worker.dataflow.task_report import TaskReport
 from perseid.worker.epoch.token_loop import TokenLoop
 from perseid.worker.fragment import Fragment
 
-PLAN = Plan("job", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
+PLAN = Plan.fused("job", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
 
 
 def pointer(epoch: int) -> CheckpointPointer:

@@ -84,7 +84,7 @@ def carried(work: Callable[[], None]) -> str:
 def record_of(text: str) -> FragmentState:
     """The record of a fragment that ends with it, as it comes out of Kafka."""
     shown: list[Any] = []
-    plan = Plan(JOB, "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
+    plan = Plan.fused(JOB, "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
     fragment = Fragment(cast(Any, None), cast(Any, None), plan, "w1-a", Path(), Path())
     fragment._token = TOKEN
     fragment._end_with(cast(Any, SimpleNamespace(append=shown.append)), ValueError(text))

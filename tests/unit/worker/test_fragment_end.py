@@ -21,7 +21,7 @@ from perseid.worker.dataflow.failures import DIED
 from perseid.worker.fragment import EXIT_UNREPORTED, Clients, Fragment
 
 TOKEN = "drawn-for-this-life"
-PLAN = Plan("job", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
+PLAN = Plan.fused("job", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
 
 
 class Progress:

@@ -58,7 +58,7 @@ def look(partition: Any, tmp_path: Path) -> Look:
 
 
 def place(owner: str | None, generation: int, *pointers: CheckpointPointer) -> Place:
-    plan = Plan("job", "uuid", generation, owner, "r", "a", 1, 0, 100)
+    plan = Plan.fused("job", "uuid", generation, owner, "r", "a", 1, 0, 100)
     return Place(plan, pointers)
 
 

@@ -18,7 +18,7 @@ from perseid.worker.fragment import Fragment
 from perseid.worker.leaving import Leaving, leave
 
 ME = WorkerInfo("w1", "w1-a", "h", 1, 2, 2, "local[2]", 0)
-PLAN = Plan("shop", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
+PLAN = Plan.fused("shop", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
 ENTRY = JobEntry("shop", "uuid", "r1", "archive", "running", 1, 0)
 
 

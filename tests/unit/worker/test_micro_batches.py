@@ -21,7 +21,7 @@ from perseid.worker.epoch.token_loop import TokenLoop
 from perseid.worker.fragment import Clients, Fragment
 from perseid.worker.spark import query
 
-PLAN = Plan("shop", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
+PLAN = Plan.fused("shop", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
 
 
 EPOCH_S = 2.5

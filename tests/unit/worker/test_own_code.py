@@ -14,7 +14,7 @@ from perseid.records import Deployment, Plan
 from perseid.worker import fragment
 from perseid.worker.fragment import Fragment
 
-PLAN = Plan("j", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
+PLAN = Plan.fused("j", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
 JOB = """
 name: j
 sources: {lines: {topic: lines, format: json, columns: {k: string}}}

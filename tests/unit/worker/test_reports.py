@@ -19,7 +19,7 @@ from perseid.worker.epoch.reports import epoch_done
 from perseid.worker.spark.epochs import NO_EPOCH, Merging
 from support.coordinator import job_spec
 
-PLAN = Plan("job", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
+PLAN = Plan.fused("job", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
 ORDER = EpochOrder(Token(1, "uuid", 8, 4, "r1", 1, (), 1_000), 5, None)
 READS = {
     (split, source): ReadCount(10 + split, 100, 7, 1, 0, {})

@@ -67,12 +67,12 @@ def fragments(woken: threading.Event) -> Iterator[Fragments]:
 
 def placed(registry: Registry, service: WorkerService, job: str) -> None:
     registry.put_job_entry(JobEntry(job, f"u-{job}", "r", "a", "running", 1, 0), None)
-    plan = Plan(job, f"u-{job}", 1, service.incarnation, "r", "a", 1, 0, 0)
+    plan = Plan.fused(job, f"u-{job}", 1, service.incarnation, "r", "a", 1, 0, 0)
     registry.coordination.write(Create(paths.plan(job), codec.encode(plan)))
 
 
 def placed_again(registry: Registry, job: str, generation: int, owner: str | None) -> None:
-    plan = Plan(job, f"u-{job}", generation, owner, "r", "a", 1, 0, 0)
+    plan = Plan.fused(job, f"u-{job}", generation, owner, "r", "a", 1, 0, 0)
     registry.coordination.write(Set(paths.plan(job), codec.encode(plan)))
 
 

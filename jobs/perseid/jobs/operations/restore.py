@@ -230,7 +230,7 @@ def _nodes(job: JobBackup, generation: int) -> Mapping[str, str]:
     """The job's nodes to be written: without an owner, with the new generation."""
     nodes, plan = {**job.nodes, "generation": str(generation)}, job.plan()
     if plan is not None:
-        plan = replace(plan, owner=None, generation=generation, reason="restored from a backup")
+        plan = replace(plan.handed_to(None, generation), reason="restored from a backup")
         nodes["plan"] = entries.encode(plan).decode()
     return nodes
 

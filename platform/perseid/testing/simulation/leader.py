@@ -22,6 +22,8 @@ from perseid.coordinator.performing import Performer, StepDown
 from perseid.coordinator.token_time import Now
 from perseid.coordinator.watching import Watcher
 from perseid.errors import ProcessDied, RetryableError, UnexpectedError
+from perseid.jobs.model import assignments
+from perseid.jobs.model.layout import build
 from perseid.jobs.model.spec import JobSpec
 from perseid.records import LeaderInfo, Plan
 from perseid.registry import FencedRegistry, Registry, SessionState
@@ -291,6 +293,7 @@ class Life:
                 text = f"token of epoch {token.epoch}{flags}"
             case act.PutPlan(plan=plan):
                 text = f"plan {plan.generation} for {plan.owner}"
+                assignments.check(plan, build(self.world.specs[plan.archive], plan.layout))
                 self._log_change(plan)
             case act.AppendRewind(rewind=rewind):
                 text = f"rewind to epoch {rewind.epoch}"

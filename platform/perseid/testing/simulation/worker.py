@@ -93,7 +93,7 @@ class WorkerLife:
 
     def _reconcile(self, registry: Registry) -> None:
         plan = registry.plan(job.JOB)
-        mine = plan if plan is not None and plan.owner == self.incarnation else None
+        mine = plan.for_worker(self.incarnation) if plan is not None else None
         running = self._fragment
         if running is not None and (mine is None or mine.generation != running.plan.generation):
             running.stopping = True
