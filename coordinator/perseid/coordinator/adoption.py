@@ -28,9 +28,10 @@ from perseid.coordinator.job.positions import Positions, positions_past
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState
 from perseid.coordinator.token_time import Now
+from perseid.jobs.model.assignments import tasks_of
 from perseid.jobs.model.layout import Layout, build, upstream
 from perseid.jobs.model.spec import JobSpec
-from perseid.records import WorkerInfo
+from perseid.records import Assignment, WorkerInfo
 from perseid.topics.records import (
     EpochDone,
     FragmentState,
@@ -78,8 +79,11 @@ def adopted(
             status=loaded.status,
         ),
     )  # fmt: skip
-    done = job.ownership.progressed(_done(job, loaded, layout))
-    job = _with_progress(replace(job, ownership=done), loaded.progress, now)
+    ownership = job.ownership
+    for primary in ownership.primaries:
+        done = _done(job, loaded, layout, primary)
+        ownership = ownership.progressed(primary.fragment, done)
+    job = _with_progress(replace(job, ownership=ownership), loaded.progress, now)
     job = _with_checks(job, loaded.progress)
     reported = list(_reported(job, loaded.progress))
     if reported:
@@ -122,10 +126,11 @@ def _positions(loaded: JobLoaded) -> Positions:
     return positions_past(loaded.program.spec, dict(loaded.starts), tokens)
 
 
-def _done(job: JobState, loaded: JobLoaded, layout: Layout) -> int:
-    """The highest epoch that is known to be done; never above the tip."""
+def _done(job: JobState, loaded: JobLoaded, layout: Layout, fragment: Assignment) -> int:
+    """The highest epoch that the fragment is known to have done; never above the tip."""
     known = [job.chain.base.epoch, job.newest.epoch if job.newest is not None else 0]
-    dense = [loaded.ledger.get(task.ledger or 0, 0) for task in layout.ledger_tasks]
+    tasks = tasks_of(fragment, layout)
+    dense = [loaded.ledger.get(t.ledger, 0) for t in tasks if t.ledger is not None]
     if dense:
         # An epoch that every sinking task has committed is done, except when a stateful task feeds
         # none of them: it may still have to log that epoch, or may have raised in it.
@@ -134,7 +139,9 @@ def _done(job: JobState, loaded: JobLoaded, layout: Layout) -> int:
     if error and loaded.status is not None and loaded.status.job_uuid == loaded.entry.uuid:
         known.append(int(error.get("epoch", 0)))
     for record in loaded.progress:
-        if record.job_uuid == loaded.entry.uuid and isinstance(record, EpochDone | FragmentState):
+        if not isinstance(record, EpochDone | FragmentState):
+            continue
+        if (record.job_uuid, record.fragment) == (loaded.entry.uuid, fragment.fragment):
             known.append(job.chain.confirmed(record))
     return min(job.chain.tip.epoch, max(known))
 

@@ -130,7 +130,10 @@ def superseded(job: JobState, done: int) -> JobState:
     delivered = any(generation == job.plan.generation for generation, *_ in collecting.parts)
     if delivered or job.checkpointing.ready:
         return job
-    if complete(replace(job, ownership=job.ownership.progressed(done))) is not None:
+    caught_up = job.ownership
+    for primary in caught_up.primaries:
+        caught_up = caught_up.progressed(primary.fragment, done)
+    if complete(replace(job, ownership=caught_up)) is not None:
         return job
     return aborted(job, f"generation {job.plan.generation} resumes after it")
 

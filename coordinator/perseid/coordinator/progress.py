@@ -66,7 +66,8 @@ def replayed(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> St
     A fragment that has ended reports nothing more: records after its end had an unknown outcome and
     arrived late.
     """
-    ours = [r for r in records if _of_owner(job, r) and _has_state(r)]
+    reports = (r for r in records if isinstance(r, EpochDone | FragmentState))
+    ours = [r for r in reports if _of_owner(job, r) and _has_state(r)]
     if not ours:
         return job, []
     ends = [r for r in ours if isinstance(r, FragmentState) and r.state in ("failed", "stopped")]
@@ -76,18 +77,17 @@ def replayed(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> St
     return _running(job, now), []
 
 
-def _has_state(record: ProgressRecord) -> bool:
+def _has_state(record: EpochDone | FragmentState) -> bool:
     """Whether the record reports the state of the fragment."""
-    if isinstance(record, FragmentState):
-        return record.state != "warning"
-    return isinstance(record, EpochDone)
+    return not isinstance(record, FragmentState) or record.state != "warning"
 
 
-def _of_owner(job: JobState, record: ProgressRecord) -> bool:
-    plan = job.plan
+def _of_owner(job: JobState, record: EpochDone | FragmentState) -> bool:
+    """Whether the report is from the present owner of its fragment."""
+    own = job.plan.of_fragment(record.fragment) if job.plan is not None else None
     return (
-        plan is not None and plan.owner is not None and record.job_uuid == job.entry.uuid
-        and record.generation == plan.generation
+        own is not None and own.owner is not None and record.job_uuid == job.entry.uuid
+        and record.generation == own.generation
     )  # fmt: skip
 
 
@@ -95,12 +95,12 @@ def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
     epoch = job.chain.confirmed(record)
     if epoch == 0 or epoch > job.chain.tip.epoch:
         return job, []  # of a token that was rolled back
-    new = epoch > job.done
+    before = job.done
     job = replace(
-        job, ownership=job.ownership.committed(epoch), totals=job.totals.counted(record),
-        health=job.health.epoch_done(epoch),
+        job, ownership=job.ownership.committed(record.fragment, epoch),
+        totals=job.totals.counted(record), health=job.health.epoch_done(epoch),
     )  # fmt: skip
-    if new:
+    if job.done > before:
         checks = tuple(c for c in record.checks if c.epoch > job.inputs.checks_to)
         job = input_checks.with_checks(job, checks)
         job = replace(
@@ -131,11 +131,12 @@ def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
         return job, []
     job = job.with_events(*record.events)
     if record.state == "failed":
-        return _failed(_progressed(job, record.epoch), record, now)
+        return _failed(_progressed(job, record, record.epoch), record, now)
     if record.state == "stopped":
-        return failing.handed_over(_progressed(job, record.epoch), now, record.incarnation), []
+        job = _progressed(job, record, record.epoch)
+        return failing.handed_over(job, now, record.incarnation), []
     if record.state == "running":
-        job = _progressed(job, job.chain.confirmed(record))
+        job = _progressed(job, record, job.chain.confirmed(record))
         if record.restored_from:
             job = job.with_events(
                 f"generation {record.generation} restored from {record.restored_from}"
@@ -144,10 +145,10 @@ def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
     return (_repeated(job, record, now) if record.state == "repeated" else job), []
 
 
-def _progressed(job: JobState, epoch: int) -> JobState:
-    """The job after its owner has done `epoch`, which may be of a token that was rolled back."""
-    done = job.ownership.progressed(min(epoch, job.chain.tip.epoch))
-    return replace(job, ownership=done)
+def _progressed(job: JobState, record: FragmentState, epoch: int) -> JobState:
+    """The job after its fragment has done `epoch`, which may be of a token that was rolled back."""
+    done = min(epoch, job.chain.tip.epoch)
+    return replace(job, ownership=job.ownership.progressed(record.fragment, done))
 
 
 def _repeated(job: JobState, record: FragmentState, now: Now) -> JobState:
@@ -155,7 +156,7 @@ def _repeated(job: JobState, record: FragmentState, now: Now) -> JobState:
 
     The end of its last epoch and parts of a checkpoint may be among them.
     """
-    job = _progressed(job, record.epoch).with_events(
+    job = _progressed(job, record, record.epoch).with_events(
         f"generation {record.generation} reported its state again"
     )
     collecting = job.checkpointing.collecting

@@ -419,6 +419,7 @@ class Fragment:
             incarnation=self.incarnation,
             state=state,
             epoch=self.epoch,
+            fragment=self.plan.only.fragment,
         )
 
     def _end_with(self, progress: Appender, error: BaseException) -> FragmentState | None:

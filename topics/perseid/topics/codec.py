@@ -2,8 +2,9 @@
 
     bytes = C3 01 | CRC-64-AVRO fingerprint, 8 bytes little-endian | Avro body
 
-The schemas are in the folder `schemas`, one for each record. An unknown fingerprint was written by
-another version of perseid: that is an error, never a guess.
+The schemas are in the folder `schemas`, one for each record. Reports of a fragment that has only a
+part of its job have one field more, its id. An unknown fingerprint was written by another version
+of perseid: that is an error, never a guess.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from perseid.errors import PermanentError
-from perseid.records import PartFile
+from perseid.records import WHOLE, PartFile
 from perseid.topics import source_ranges
 from perseid.topics.records import (
     Begin,
@@ -61,15 +62,20 @@ _TYPES: Mapping[str, type[Any]] = {
 }  # fmt: skip
 
 
+_FRAGMENT = {"name": "fragment", "type": "string"}  # the last field of these records
+_OF_FRAGMENTS = (EpochDone.__name__, EventTimes.__name__, FragmentState.__name__)
+
+
 class _Schema(NamedTuple):
     name: str
     parsed: Any
     header: bytes
+    names_fragment: bool
 
 
 def encode(record: Record) -> bytes:
     """The record as it is stored in a topic."""
-    schema = _by_name()[type(record).__name__]
+    schema = _by_name()[type(record).__name__, getattr(record, "fragment", WHOLE) != WHOLE]
     out = io.BytesIO()
     out.write(schema.header)
     fastavro.schemaless_writer(out, schema.parsed, _plain(record))
@@ -185,16 +191,22 @@ def _schemas() -> tuple[_Schema, ...]:
     found = []
     for file in resources.files("perseid.topics").joinpath("schemas").iterdir():
         raw = json.loads(file.read_text())
-        name: str = raw["name"]
-        mark = bytes.fromhex(fingerprint(to_parsing_canonical_form(raw), "CRC-64-AVRO"))
-        parsed = fastavro.parse_schema(raw, named_schemas={})
-        found.append(_Schema(name, parsed, _MAGIC + mark))
+        found.append(_schema(raw, names_fragment=False))
+        if raw["name"] in _OF_FRAGMENTS:
+            more = {**raw, "fields": [*raw["fields"], _FRAGMENT]}
+            found.append(_schema(more, names_fragment=True))
     return tuple(found)
 
 
+def _schema(raw: dict[str, Any], *, names_fragment: bool) -> _Schema:
+    mark = bytes.fromhex(fingerprint(to_parsing_canonical_form(raw), "CRC-64-AVRO"))
+    parsed = fastavro.parse_schema(raw, named_schemas={})
+    return _Schema(raw["name"], parsed, _MAGIC + mark, names_fragment)
+
+
 @cache
-def _by_name() -> dict[str, _Schema]:
-    return {s.name: s for s in _schemas()}
+def _by_name() -> dict[tuple[str, bool], _Schema]:
+    return {(s.name, s.names_fragment): s for s in _schemas()}
 
 
 @cache

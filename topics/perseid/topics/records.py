@@ -1,14 +1,15 @@
 """The control records of a job, which coordinator and workers exchange through Kafka.
 
 Each is a frozen dataclass; `perseid.topics.codec` converts it to Avro and back. Epochs, generations
-and layouts only ever rise; a job UUID is new whenever a job is created.
+and layouts only ever rise; a job UUID is new whenever a job is created. `fragment`: the id of the
+reporting fragment in its plan; parts and ledger records name their operator partition instead.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from perseid.records import PartFile
+from perseid.records import WHOLE, PartFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,7 @@ class EpochDone:
     checks: tuple[InputCheck, ...] = ()
     states: tuple[OperatorState, ...] = ()
     bytes_in: dict[str, int] = field(default_factory=dict)
+    fragment: str = WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,7 @@ class FragmentState:
     permanent: bool = False
     restored_from: str = ""
     events: tuple[str, ...] = ()
+    fragment: str = WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +217,7 @@ class EventTimes:
     token_offset: int
     late: int
     times: tuple[EventTime, ...]
+    fragment: str = WHOLE
 
 
 ProgressRecord = EpochDone | EventTimes | PartDone | PartFailed | FragmentState

@@ -250,7 +250,7 @@ class Fragment:
     def _state(self, state: str, source: str = "", events: tuple[str, ...] = ()) -> FragmentState:
         return FragmentState(
             self.plan.job_uuid, self.plan.generation, self.incarnation, state, self.epoch,
-            restored_from=source, events=events,
+            restored_from=source, events=events, fragment=self.plan.only.fragment,
         )  # fmt: skip
 
     def _report(self, state: str, source: str = "", events: tuple[str, ...] = ()) -> None:
