@@ -30,11 +30,11 @@ from benches.bench_cluster import Place, place
 from benches.sides import Perseid, running
 from benches.spark_events import EVENT_LOG, events
 from perseid.cli.scenario.bed import Names
+from perseid.engine.order import decode_order
 from perseid.testing.verify.read import read_topic
 from perseid.topics import codec
 from perseid.topics import names as topic_names
 from perseid.topics.records import EpochDone
-from perseid.worker.dataflow.context import decode_order
 from perseid.worker.spark.stages import EPOCH_PROPERTY
 
 FIRST = 10  # epochs: compilers and caches are cold

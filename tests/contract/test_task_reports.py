@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 import pyarrow as pa
 from pyspark import TaskContext
-from perseid.worker.dataflow.task_report import PartitionReport, TaskReport
+from perseid.engine.task_report import PartitionReport, TaskReport
 from perseid.worker.spark.epochs import NO_EPOCH, Merging
 from perseid.worker.spark.session import open_session
 

@@ -15,6 +15,8 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
+from perseid.engine.epoch import Partitions
+from perseid.engine.order import EpochOrder
 from perseid.jobs.model.layout import build
 from perseid.jobs.model.spec import MAIN, ErrorsSpec
 from perseid.records import Deployment
@@ -28,9 +30,11 @@ from perseid.topics import names
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.records import Token
 from perseid.topics.transactions import PartitionBatch
-from perseid.worker.dataflow.context import EpochOrder, FragmentContext
+from perseid.worker.dataflow.context import FragmentContext
+from perseid.worker.dataflow.edges import Row
 from perseid.worker.dead_letters import refused
-from perseid.worker.epoch import flow, tasks
+from perseid.worker.epoch import flow
+from perseid.worker.epoch.tasks import TaskExecutor
 from perseid.worker.sink.transaction import SinkIdentity, SinkSession
 from support.conformance import zookeeper_side
 from support.conformance.zookeeper import SCRIPTS
@@ -171,12 +175,8 @@ def run_epoch(kafka: ModelKafka, epoch: int) -> None:
     row = refused.Refused("left", 0, epoch, None, b"bad%d" % epoch, "ValueError", "it is bad")
     output = pa.table({"key": [f"good{epoch}"], "n": [1], "total": [1]})
     order = EpochOrder(Token(1, "u", epoch, 0, "r", 1, (), 1_000), epoch, None)
-
-    def made() -> Any:
-        letters = refused.to_table([row])
-        return tasks._sink_batches(CONTEXT, order, task, {MAIN: output}, letters)
-
-    tasks._commit(CONTEXT, order, made, session)
+    process: Partitions[Row] = Partitions(TaskExecutor(CONTEXT))
+    process._commit(order, task, {MAIN: output}, refused.to_table([row]), session)
 
 
 def wrong_deaths() -> Iterator[int]:

@@ -23,6 +23,8 @@ PROTOCOL = [
         "switching", "timing", "trimming", "watermark",
     )
 ] + [
+    "perseid.engine." + name for name in ("epoch", "order", "task_report")
+] + [
     "perseid.worker." + name for name in (
         "checkpoint.parts", "dataflow.edges", "dataflow.feed", "dataflow.graph",
         "dataflow.operators", "dataflow.source", "epoch.feedback", "epoch.partition_state",

@@ -6,9 +6,10 @@
     spent.crash()
     assert spent.rows("state") == [{"key": "ann", "total": 3}]
 
-The worker's own `PartitionState` drives the operators over its state log, on files in memory: so
-permitted actions and the state after a crash are the same as in a job. An operator that reads a
-clock or draws a random number of its own is refused (`perseid.testing.impure`).
+The engine's own step (`perseid.engine.epoch.process`) runs the operators over the worker's
+`PartitionState` and its state log, on files in memory: so permitted actions and the state after a
+crash are the same as in a job. An operator that reads a clock or draws a random number of its own
+is refused (`perseid.testing.impure`).
 `perseid.testing.operator_checks` has the checks that every operator should pass.
 """
 
@@ -21,11 +22,13 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from perseid.engine.epoch import process
+from perseid.engine.order import EpochOrder
 from perseid.errors import UsageError
 from perseid.jobs.environments import loading
 from perseid.jobs.model import units
 from perseid.jobs.model.spec import MAIN
-from perseid.jobs.operator import Emitter, Identity, Operator, combines, opened, outputs_of
+from perseid.jobs.operator import Identity, Operator, combines, opened, outputs_of
 from perseid.jobs.validation import parse
 from perseid.state.durability import blob
 from perseid.state.durability.log import StateLog
@@ -220,8 +223,8 @@ class Harness:
         return opened(self.operator_class, identity, self.spec.with_)
 
     def _run(self, token: Token, index: int, inputs: dict[str, pa.Table]) -> Outputs:
-        out = Emitter(self.name, self.operator_class.output, self.operator_class.outputs)
-        result = self._states[index].run(token, token.previous_offset + 1, 1, inputs, out)
+        order = EpochOrder(token, token.previous_offset + 1, None)
+        result = process(self._states[index], self.name, order, 1, inputs)
         if result.letters is not None:
             self.letters += result.letters.to_pylist()
         return result.outputs

@@ -55,12 +55,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from perseid.engine.order import EpochOrder
+    from perseid.engine.task_report import TaskReport
     from perseid.records import CheckpointPointer, Deployment
     from perseid.records.access import Bootstrap
     from perseid.topics.admin import TopicReader
     from perseid.topics.log import LogReader, ProgressLog
-    from perseid.worker.dataflow.context import EpochOrder
-    from perseid.worker.dataflow.task_report import TaskReport
 
 log = logging.getLogger("perseid.worker")
 EXIT_UNREPORTED = 6  # exit code of a worker that could not report how its fragment ended

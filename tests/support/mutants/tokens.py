@@ -19,6 +19,7 @@ from perseid.coordinator.model import JobState
 from perseid.coordinator.outbox import Outbox
 from perseid.coordinator.token_time import Now, Time
 from perseid.coordinator.watching import ProgressWatcher
+from perseid.engine.order import EpochOrder
 from perseid.errors import LogTruncated, RetryableError
 from perseid.registry import ConflictError
 from perseid.state.durability.log import StateLog
@@ -26,7 +27,6 @@ from perseid.testing.simulation.network import SimulatedCoordination
 from perseid.testing.simulation.ports import SimulatedLogWriter
 from perseid.topics.chain import Accepted, Chain, Void
 from perseid.topics.records import Claim, Token
-from perseid.worker.dataflow.context import EpochOrder
 from perseid.worker.dataflow.feed import EpochFeed, TokenHistory
 from perseid.worker.epoch import feedback
 from perseid.worker.epoch.last_word import LastWord

@@ -8,14 +8,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from perseid.engine.order import EpochOrder
+from perseid.engine.task_report import TaskReport
 from perseid.errors import RetryableError
+from perseid.jobs.model.layout import Layout
 from perseid.records import CheckpointPointer, Plan
 from perseid.topics import codec
 from perseid.topics.chain import Base
 from perseid.topics.records import Token
-from perseid.worker.dataflow.context import EpochOrder
 from perseid.worker.dataflow.feed import EpochFeed, TokenHistory
-from perseid.worker.dataflow.task_report import TaskReport
 from perseid.worker.epoch.token_loop import TokenLoop
 from perseid.worker.fragment import Fragment
 
@@ -44,7 +45,7 @@ def base(fragment: Fragment, token: Token) -> tuple[str, int] | None:
 
     past = TokenHistory(Base("uuid", 11, 11), {11: 11}, {}, 12)
     loop = TokenLoop(
-        PLAN, "w1-a", cast(Any, None), EpochFeed(past, 11, 1, 3),
+        PLAN, "w1-a", Layout(1, ()), EpochFeed(past, 11, 1, 3),
         cast(Any, SimpleNamespace(append=lambda record: None)), execute, fragment._known,
     )  # fmt: skip
     loop.take(11, codec.encode(replace(token, epoch=11)))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from perseid.engine.order import EpochOrder, decode_order
 from perseid.errors import PerseidError
 from perseid.jobs.model.layout import Layout, Task
 from perseid.jobs.model.trees import archive, archive_path, sha256
@@ -15,7 +16,7 @@ from perseid.records import Deployment
 from perseid.state.durability.store import open_store
 from perseid.topics import codec
 from perseid.topics.records import InputCheck, SourceRange, Token
-from perseid.worker.dataflow.context import EpochOrder, FragmentContext, decode_order
+from perseid.worker.dataflow.context import FragmentContext
 
 FILES = {"job.yaml": b"name: far\n", "far.py": b"ANSWER = 42\n"}
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from perseid.engine.epoch import input_names
 from perseid.errors import BadInputError, PermanentError
 from perseid.jobs.model import layout as layouts
 from perseid.jobs.model.layout import DEAD_LETTERS
@@ -25,7 +26,7 @@ from perseid.worker.dataflow.source import SourcePlan, SplitCount, read_split
 from perseid.worker.dead_letters import null_keys
 from perseid.worker.dead_letters.places import Places, Run
 from perseid.worker.dead_letters.refused import to_table
-from perseid.worker.epoch import flow, tasks
+from perseid.worker.epoch import flow
 
 DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l")
 COLUMNS = {"user": "string", "n": "int64"}
@@ -220,7 +221,7 @@ def test_letters_of_a_job_without_a_writer_of_their_own_come_to_the_operator_tha
     first = job.layout.of("direct")[0]
     assert [(r.target, r.input) for r in rows] == [(first.gid, 1)]
     assert list(flow.letter_rows(job, letters.slice(0, 0), 5)) == []
-    names = tasks._input_names(job, first)
+    names = input_names(flow.spec_of(job.job_folder), first)
     assert inputs(rows, names)[names[1]]["offset"].to_pylist() == [41, 42]
 
 
@@ -251,5 +252,6 @@ def test_a_split_without_rows_has_no_columns_for_a_combiners_operator(
     parts = [one, one.slice(0, 0), pa.table({"user": pa.nulls(1, pa.string()), "n": [1]})]
     rows = [r for i, t in enumerate(parts) for r in flow.rows_of(job, TOKEN, "orders", t, i)]
     for task in job.layout.of("direct"):
-        found = inputs([r for r in rows if r.target == task.gid], tasks._input_names(job, task))
+        names = input_names(flow.spec_of(job.job_folder), task)
+        found = inputs([r for r in rows if r.target == task.gid], names)
         assert found["input"].column_names == ["user", "n_sum"]

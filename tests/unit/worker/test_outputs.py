@@ -13,6 +13,8 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from perseid.engine.epoch import batches as batches_of
+from perseid.engine.order import EpochOrder
 from perseid.jobs.model import layout as layouts
 from perseid.jobs.model.spec import MAIN, JobSpec
 from perseid.jobs.operator import Emitter, Operator
@@ -22,7 +24,7 @@ from perseid.state import Table
 from perseid.state.durability.files import LocalFiles
 from perseid.state.durability.log import adopt
 from perseid.topics.records import Token
-from perseid.worker.dataflow.context import EpochOrder, FragmentContext
+from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.dataflow.edges import inputs
 from perseid.worker.dead_letters.poison import Sieve
 from perseid.worker.epoch import feedback, flow, tasks
@@ -205,12 +207,12 @@ def test_all_sinks_of_a_partition_are_in_one_transaction(
     task = context.layout.tasks[gid]
     second = "odd" if gid == 0 else "large"
     made = {MAIN: rows(1), second: rows(20, 30)}
-    batches = list(tasks._sink_batches(context, order(), task, made, None))
+    batches = list(batches_of(tasks.TaskExecutor(context), order(), task, made, None))
     assert [batch.topic for batch in batches] == topics
     sent = [[orjson.loads(v)["n"] for v in batch.values.to_pylist()] for batch in batches]
     assert sent == [[1], [20, 30]]
     quiet = {MAIN: rows(), second: rows(20)}
-    (batch,) = tasks._sink_batches(context, order(), task, quiet, None)
+    (batch,) = batches_of(tasks.TaskExecutor(context), order(), task, quiet, None)
     assert batch.topic == topics[1]
 
 
@@ -275,7 +277,7 @@ def started(folder: Path, document: str, monkeypatch: pytest.MonkeyPatch, state:
         layout=layouts.build(spec, 1), base_epoch=0, lanes=2, one_task_each=False, rescaled=False,
     )  # fmt: skip
     fragment = Fragment(context)
-    monkeypatch.setattr(tasks, "session_of", lambda *_: fragment)
+    monkeypatch.setattr(tasks.TaskExecutor, "new_sink", lambda *_: fragment)
     return fragment
 
 
@@ -355,8 +357,8 @@ def test_replies_reach_every_partition_by_the_feedback_edge(
 
     def common() -> list[list[float]]:
         models = [t for t in fragment.context.layout.stateful_tasks if t.operator == "model"]
-        live: list[Any] = [tasks.state_of(fragment.context, t).live["common"] for t in models]
-        return [vector.values.tolist() for vector in live]
+        states: list[Any] = [tasks.state_of(fragment.context, t) for t in models]
+        return [state.live["common"].values.tolist() for state in states]
 
     wanted = [average["bias"], average["x"]]
     assert wanted not in common()

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pickle
 from random import Random
 
-from perseid.jobs.model.layout import build
-from perseid.records import Plan
-from perseid.topics.records import InputCheck, OperatorState, Token
-from perseid.worker.dataflow.context import EpochOrder
-from perseid.worker.dataflow.task_report import (
+from perseid.engine.order import EpochOrder
+from perseid.engine.task_report import (
     PartitionReport,
     ReadCount,
     StateSize,
     TaskReport,
 )
+from perseid.jobs.model.layout import build
+from perseid.records import Plan
+from perseid.topics.records import InputCheck, OperatorState, Token
 from perseid.worker.epoch.reports import epoch_done
 from perseid.worker.spark.epochs import NO_EPOCH, Merging
 from support.coordinator import job_spec

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from perseid.engine.epoch import batches, complete
+from perseid.engine.order import EpochOrder
+from perseid.engine.task_report import PartitionReport, TaskReport
 from perseid.errors import PermanentError, RetryableError
 from perseid.jobs.model.layout import Layout, Task
 from perseid.records import Deployment
 from perseid.topics.records import SourceRange, Token
-from perseid.worker.dataflow.context import EpochOrder, FragmentContext, is_small
-from perseid.worker.dataflow.task_report import PartitionReport, TaskReport
+from perseid.worker.dataflow.context import FragmentContext, is_small
 from perseid.worker.epoch import tasks
-from perseid.worker.spark.epochs import complete
 from support.coordinator import job_spec
 
 DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l")
@@ -87,9 +88,10 @@ def test_an_epoch_that_not_every_partition_reports_is_not_done(
         return TaskReport(epoch, partitions={gid: PartitionReport() for gid in gids})
 
     whole = report(7, [3, 1, 0, 2])
-    assert complete(context("u1"), 7, whole) is whole
+    layout = context("u1").layout
+    assert complete("job-u1", layout, 7, whole) is whole
     with pytest.raises(RetryableError, match=f"epoch 7 of job job-u1: .* {missing}"):
-        complete(context("u1"), 7, report(epoch, reported))
+        complete("job-u1", layout, 7, report(epoch, reported))
 
 
 def test_how_many_tasks_a_stage_has() -> None:
@@ -126,4 +128,4 @@ def test_dead_letters_that_an_earlier_revision_kept_need_a_topic(
     letters = pa.table({"key": [b"k"], "value": [b"v"]})
     text = r"counts-0 has dead letters of epoch 7.*apply it with"
     with pytest.raises(PermanentError, match=text):
-        list(tasks._sink_batches(fragment, order, fragment.layout.tasks[0], {}, letters))
+        list(batches(tasks.TaskExecutor(fragment), order, fragment.layout.tasks[0], {}, letters))

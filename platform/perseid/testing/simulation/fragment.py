@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from perseid.engine.order import EpochOrder
+from perseid.engine.task_report import TaskReport
 from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError
 from perseid.jobs.model.layout import Task, build
 from perseid.records import CheckpointPointer, Plan
@@ -21,10 +23,8 @@ from perseid.testing.simulation.tasks import (
     Context,
     ProcessCache,
     feedback_rows,
-    run_task,
     source_plans,
     source_rows,
-    take_over_orders,
 )
 from perseid.testing.simulation.world import STATE, World
 from perseid.topics import names
@@ -33,10 +33,8 @@ from perseid.topics.ledger import LedgerReader
 from perseid.topics.records import FragmentState, Token
 from perseid.worker.checkpoint import part_orders
 from perseid.worker.checkpoint.parts import TO_RESTORE
-from perseid.worker.dataflow.context import EpochOrder
 from perseid.worker.dataflow.edges import Row
 from perseid.worker.dataflow.feed import EpochFeed, TokenHistory, base_of, history
-from perseid.worker.dataflow.task_report import TaskReport
 from perseid.worker.epoch import last_word, memory
 from perseid.worker.epoch.last_word import LastWord
 from perseid.worker.epoch.token_loop import TokenLoop
@@ -185,7 +183,7 @@ class Fragment:
         ordered = 0 if self._loop is None else self._loop.checkpoint_epoch
         if part_orders.outstanding(ordered, self.pointers):
             cache = self.borrow()
-            take_over_orders(cache)
+            cache.take_over_orders()
             self.give_back(cache)
 
     # Restore ------------------------------------------------------------------------------------
@@ -233,7 +231,7 @@ class Fragment:
     def _restore_one(self, order: RestoreOrder, task: Task) -> Restored:
         context = self.context
         cache = self.borrow()
-        state = cache.state(task)
+        state = cache.partitions.state(task)
         work = PartitionRestore(
             context.files, self.world.store, state.log, task, context.identity(task),
             context.share(task),
@@ -314,7 +312,7 @@ class Attempt:
         cache = self._fragment.borrow()
         self._fragment.world.simulation.running().marks["die"] = cache.die
         try:
-            result = run_task(cache, self._order, self._task, self._rows)
+            result = cache.partitions.run(self._order, self._rows, self._task.level)
         except PerseidError as error:
             if not self.ended.is_set:  # a zombie may find that its epoch's log has been collected
                 refuse_unharmed(self._fragment.world, error)

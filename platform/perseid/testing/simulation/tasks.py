@@ -1,21 +1,26 @@
-"""One operator partition's epoch in a simulated process, as `perseid.worker.epoch.tasks` runs it.
+"""A simulated process as an executor of `perseid.engine.epoch`, and what source tasks read.
 
-The steps are those of the worker, over the same modules: edges, partition state, state log, sink
-session, checkpoint parts. Only Spark, threads and process globals are left out.
+Below the engine are the worker's own modules: edges, partition state, state log, sink session,
+checkpoint parts. Only Spark, threads and process globals are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
+from perseid.engine.epoch import Partitions, at_once
+from perseid.engine.order import EpochOrder
+from perseid.engine.ports import Submit
+from perseid.engine.task_report import ReadCount, TaskReport
 from perseid.errors import PerseidError
 from perseid.jobs.model.layout import Layout, Task
-from perseid.jobs.model.spec import JobSpec, output_of, producer
-from perseid.jobs.operator import Emitter
+from perseid.jobs.model.spec import JobSpec, SinkSpec, output_of
 from perseid.records import Plan
 from perseid.records.marks import Mark
 from perseid.state.durability import blob
@@ -29,7 +34,8 @@ from perseid.state.durability.log import (
 from perseid.state.primitives.primitive import bind
 from perseid.testing.files import MemoryFiles
 from perseid.testing.simulation import job
-from perseid.testing.simulation.engine import Process, SimulatedClock
+from perseid.testing.simulation.engine import Defect, Process, SimulatedClock
+from perseid.testing.simulation.faults import Gates
 from perseid.testing.simulation.ports import (
     SimulatedColumnReader,
     SimulatedLogReader,
@@ -45,16 +51,14 @@ from perseid.worker.checkpoint import part_orders
 from perseid.worker.checkpoint.parts import PartOrder, StateCopy, make
 from perseid.worker.dataflow import graph
 from perseid.worker.dataflow.acknowledged import report_until_acknowledged
-from perseid.worker.dataflow.context import EpochOrder
 from perseid.worker.dataflow.edges import Route, Row, deal, inputs
 from perseid.worker.dataflow.graph import Graph
 from perseid.worker.dataflow.source import SourcePlan, SplitCount, compare, read_split
-from perseid.worker.dataflow.task_report import PartitionReport, ReadCount, StateSize, TaskReport
 from perseid.worker.epoch import feedback
 from perseid.worker.epoch.last_word import Appender
-from perseid.worker.epoch.partition_state import PartitionState
+from perseid.worker.epoch.partition_state import EpochResult, PartitionState
 from perseid.worker.recovery.resplit import Share, share_of
-from perseid.worker.sink.transaction import SinkIdentity, SinkSession
+from perseid.worker.sink.transaction import CommitResult, SinkIdentity, SinkSession
 
 REPORT_AGAIN_S = 0.5
 
@@ -116,22 +120,20 @@ class Context:
         report_until_acknowledged((by or self.progress()).append, record, unwanted)
 
 
-@dataclass
 class ProcessCache:
-    """The cache of one Python process for one fragment."""
+    """One Python process: an executor of `perseid.engine.epoch` for one fragment."""
 
-    context: Context
-    states: dict[int, PartitionState] = field(default_factory=dict)
-    sinks: dict[int, SinkSession] = field(default_factory=dict)
-    collected_epoch: dict[int, int] = field(default_factory=dict)
-    uploads: list[Process] = field(default_factory=list)
-    newest: part_orders.Newest = field(default_factory=part_orders.Newest)
-
-    def __post_init__(self) -> None:
-        self.mark = Mark(self.context.world.next_pid(), 0)
-        self.context.alive.add(self.mark)
-        reader = SimulatedLogReader(self.context.world.broker)
-        self.ledger = LedgerReader(reader, self.context.world.topics, self.context.clock)
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.partitions: Partitions[Row] = Partitions(self)
+        self.uploads: list[Process] = []
+        self.newest = part_orders.Newest()
+        self.mark = Mark(context.world.next_pid(), 0)
+        context.alive.add(self.mark)
+        reader = SimulatedLogReader(context.world.broker)
+        self.ledger = LedgerReader(reader, context.world.topics, context.clock)
+        self.job, self.spec, self.layout = job.JOB, context.spec, context.layout
+        self.generation, self.base_epoch = context.plan.generation, context.plan.base_epoch
 
     def die(self) -> None:
         """Dies with the running task; its pending uploads get a new owner."""
@@ -139,21 +141,32 @@ class ProcessCache:
         for process in self.uploads:
             process.killed = True
 
-    def upload(self, part: PartOrder, copy: StateCopy | None = None) -> None:
-        """Uploads after the epoch, as `perseid.worker.checkpoint.checkpoints`."""
-        self.newest.ordered(part)
-        name = f"upload {part.identity.operator}-{part.identity.partition}"
-        self.uploads.append(_concurrently(self.context, name, lambda: _upload(self, part, copy)))
+    def begin(self) -> None:
+        self.newest.refuse_damaged(self.context.plan.job_uuid, self.generation)
+        self.take_over_orders()
 
-    def state(self, task: Task) -> PartitionState:
-        if task.gid not in self.states:
-            share = self.context.share(task)
-            operator = share.make(share.partition, share.parallelism)
-            self.states[task.gid] = PartitionState(
-                operator, bind(operator), self.context.log(task),
-                feeds_back=self.context.graph.feeds_back(task.operator), at_once=self._at_once,
-            )  # fmt: skip
-        return self.states[task.gid]
+    def take_over_orders(self) -> None:
+        """As `perseid.worker.checkpoint.checkpoints`."""
+        context = self.context
+        for part in part_orders.take_over(
+            context.files, context.owned, self.generation, self.mark, context.alive.__contains__
+        ):
+            context.world.gates.hit("order taken over")
+            self._upload_soon(part)
+
+    def about(self, _task: Task, _order: EpochOrder) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def now_s(self) -> float:
+        return 0.0  # durations are not simulated
+
+    def new_state(self, task: Task) -> PartitionState:
+        share = self.context.share(task)
+        operator = share.make(share.partition, share.parallelism)
+        return WatchedState(
+            self.context.world.gates, operator, bind(operator), self.context.log(task),
+            feeds_back=self.context.graph.feeds_back(task.operator), at_once=self._at_once,
+        )  # fmt: skip
 
     def _at_once(self, state_bytes: int, delta_bytes: int) -> bool:
         """Chooses one in three by the changed bytes: by size every small state would be copied."""
@@ -162,19 +175,94 @@ class ProcessCache:
             self.context.world.gates.hit("state copied at once")
         return chosen
 
-    def sink(self, task: Task) -> SinkSession:
-        if task.gid not in self.sinks:
-            world, plan = self.context.world, self.context.plan
-            assert task.ledger is not None
-            who = SinkIdentity(
-                job.JOB, plan.job_uuid, self.context.layout.number, task.operator, task.partition,
-                task.ledger, after_epoch=plan.base_epoch,
-            )  # fmt: skip
-            transactions = SimulatedTransactions(world.broker)
-            self.sinks[task.gid] = SinkSession(
-                who, transactions, self.ledger, world.topics, clock=self.context.clock
-            )  # fmt: skip
-        return self.sinks[task.gid]
+    def new_sink(self, task: Task) -> SinkSession:
+        world, plan = self.context.world, self.context.plan
+        assert task.ledger is not None
+        who = SinkIdentity(
+            job.JOB, plan.job_uuid, self.layout.number, task.operator, task.partition,
+            task.ledger, after_epoch=plan.base_epoch,
+        )  # fmt: skip
+        transactions, clock = SimulatedTransactions(world.broker), self.context.clock
+        return WatchedSink(world.gates, who, transactions, self.ledger, world.topics, clock=clock)
+
+    def tables(self, task: Task, names: tuple[str, ...], rows: list[Row]) -> dict[str, pa.Table]:
+        found = inputs(rows, names)
+        if any(table.num_rows for table in found.values()):
+            self.context.world.run_into(self.context.plan.archive, task.label)
+        return found
+
+    def downstream(
+        self, task: Task, _order: EpochOrder, outputs: Mapping[str, pa.Table]
+    ) -> Iterator[Row]:
+        for stream in self.context.graph.streams(task.operator):
+            for _, route in self.context.graph.outlets[stream].shuffles:
+                table = outputs[output_of(stream)]
+                parts = job.consumers(table, len(route.targets))
+                yield from deal(table, route, task.gid, parts)
+
+    def refusals(self, _letters: pa.Table) -> int:
+        raise Defect("the simulated jobs refuse no record")
+
+    def letter_batch(self, _order: EpochOrder, _topic: str, _letters: pa.Table) -> SinkBatch:
+        raise Defect("the simulated jobs refuse no record")
+
+    def batch(self, _task: Task, _order: EpochOrder, sink: SinkSpec, rows: pa.Table) -> SinkBatch:
+        return SinkBatch(sink.topic, *job.encoded(rows))
+
+    def commits(self) -> AbstractContextManager[Submit]:
+        return at_once()
+
+    def collect(self, task: Task, log: StateLog, epoch: int) -> None:
+        def collected() -> None:
+            try:
+                log.collect(epoch)
+            except PerseidError as error:
+                self.context.world.simulation.note(
+                    f"the log of {task.label} is not collected: {error}"
+                )
+
+        _concurrently(self.context, f"collect {task.label}", collected)
+
+    def forget_layouts(self) -> None:
+        forget_layouts(self.context.files, STATE, self.context.plan.job_uuid, self.layout.number)
+
+    def upload(self, part: PartOrder, copy: StateCopy | None) -> None:
+        part_orders.note(self.context.files, part, self.mark)
+        self._upload_soon(part, copy)
+
+    def _upload_soon(self, part: PartOrder, copy: StateCopy | None = None) -> None:
+        """Uploads after the epoch, as `perseid.worker.checkpoint.checkpoints`."""
+        self.newest.ordered(part)
+        name = f"upload {part.identity.operator}-{part.identity.partition}"
+        self.uploads.append(_concurrently(self.context, name, lambda: _upload(self, part, copy)))
+
+
+class WatchedState(PartitionState):
+    """Marks a gate when an epoch was logged already."""
+
+    def __init__(self, gates: Gates, *of: Any, **more: Any) -> None:
+        super().__init__(*of, **more)
+        self._gates = gates
+
+    def run(self, *of: Any) -> EpochResult:
+        result = super().run(*of)
+        if result.retained:
+            self._gates.hit("output retained")
+        return result
+
+
+class WatchedSink(SinkSession):
+    """Marks a gate when an epoch was committed already."""
+
+    def __init__(self, gates: Gates, *of: Any, **more: Any) -> None:
+        super().__init__(*of, **more)
+        self._gates = gates
+
+    def commit(self, *of: Any, **more: Any) -> CommitResult:
+        written = super().commit(*of, **more)
+        if written.skipped:
+            self._gates.hit("epoch was in the ledger")
+        return written
 
 
 def feedback_rows(context: Context, order: EpochOrder) -> list[Row]:
@@ -211,76 +299,6 @@ def source_plans(context: Context) -> list[SourcePlan]:
     ]
 
 
-def run_task(
-    cache: ProcessCache, order: EpochOrder, task: Task, rows: list[Row]
-) -> tuple[list[Row], TaskReport]:
-    """Runs the epoch of one operator partition; returns its rows for the next level."""
-    context, token = cache.context, order.token
-    cache.newest.refuse_damaged(context.plan.job_uuid, context.plan.generation)
-    take_over_orders(cache)
-    names = tuple(context.spec.operators[task.operator].inputs)
-    state = cache.state(task)
-    out = Emitter(task.operator, outputs=type(state.operator).outputs)
-    tables = inputs(rows, names)
-    if any(table.num_rows for table in tables.values()):
-        context.world.run_into(context.plan.archive, task.label)
-    result = state.run(token, order.token_offset, context.plan.generation, tables, out)
-    size, sent = StateSize(state.size_bytes, state.rows, result.changed_bytes), 0
-    if result.retained:
-        context.world.gates.hit("output retained")
-    if order.collect_epoch not in (None, cache.collected_epoch.get(task.gid)):
-        assert order.collect_epoch is not None
-        _collect_soon(context, task, state.log, order.collect_epoch)
-        if order.collect_epoch > context.plan.base_epoch:
-            uuid = context.plan.job_uuid
-            forget_layouts(context.files, STATE, uuid, context.layout.number)
-        cache.collected_epoch[task.gid] = order.collect_epoch
-    if task.ledger is not None:
-        batches = list(_batches(context, task, result.outputs))
-        sent = sum(len(batch.values) for batch in batches)
-        written = cache.sink(task).commit(
-            token.epoch, order.token_offset, context.plan.generation, batches
-        )
-        if written.skipped:
-            context.world.gates.hit("epoch was in the ledger")
-    if token.checkpoint:
-        part, copy = state.ordered(
-            job.JOB, context.plan.generation, token.epoch, order.token_offset, order.base
-        )
-        part_orders.note(context.files, part, cache.mark)
-        cache.upload(part, copy)
-    report = PartitionReport(sent=sent, state=size)
-    return (
-        list(_rows_downstream(context, task, result.outputs)),
-        TaskReport(token.epoch, partitions={task.gid: report}),
-    )
-
-
-def _batches(context: Context, task: Task, outputs: dict[str, pa.Table]) -> Iterator[SinkBatch]:
-    for sink in context.spec.sinks.values():
-        if producer(sink.input) == task.operator and outputs[output_of(sink.input)].num_rows:
-            yield SinkBatch(sink.topic, *job.encoded(outputs[output_of(sink.input)]))
-
-
-def _rows_downstream(context: Context, task: Task, outputs: dict[str, pa.Table]) -> Iterator[Row]:
-    for stream in context.graph.streams(task.operator):
-        for _, route in context.graph.outlets[stream].shuffles:
-            table = outputs[output_of(stream)]
-            parts = job.consumers(table, len(route.targets))
-            yield from deal(table, route, task.gid, parts)
-
-
-def take_over_orders(cache: ProcessCache) -> None:
-    """As `perseid.worker.checkpoint.checkpoints`."""
-    context = cache.context
-    for part in part_orders.take_over(
-        context.files, context.owned, context.plan.generation, cache.mark,
-        context.alive.__contains__,
-    ):  # fmt: skip
-        context.world.gates.hit("order taken over")
-        cache.upload(part)
-
-
 def _concurrently(context: Context, name: str, work: Callable[[], None]) -> Process:
     """Starts work that follows the epoch in a process of its own."""
     simulation = context.world.simulation
@@ -288,16 +306,6 @@ def _concurrently(context: Context, name: str, work: Callable[[], None]) -> Proc
     process = simulation.spawn(group, f"{context.incarnation} {name}", work)
     process.marks.update(simulation.running().marks, kind="worker")
     return process
-
-
-def _collect_soon(context: Context, task: Task, log: StateLog, epoch: int) -> None:
-    def collect() -> None:
-        try:
-            log.collect(epoch)
-        except PerseidError as error:
-            context.world.simulation.note(f"the log of {task.label} is not collected: {error}")
-
-    _concurrently(context, f"collect {task.label}", collect)
 
 
 def _upload(cache: ProcessCache, order: PartOrder, copy: StateCopy | None) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from perseid.engine.order import EpochOrder
 from perseid.errors import FencedError
 from perseid.records import Plan
 from perseid.topics.chain import Accepted, Base, Chain, Void
 from perseid.topics.records import InputCheck, Token, TokenRecord
-from perseid.worker.dataflow.context import EpochOrder
 
 
 @dataclass(frozen=True)

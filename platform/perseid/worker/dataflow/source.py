@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 import pyarrow as pa
 
+from perseid.engine.task_report import ReadCount
 from perseid.errors import BadInputError, PermanentError, TopicIdentityChanged, TransientAnswer
 from perseid.kernels.library import all_bytes
 from perseid.records import crashpoints
-from perseid.worker.dataflow.task_report import ReadCount
 from perseid.worker.dead_letters import null_keys
 from perseid.worker.dead_letters.null_keys import KeyedBy
 from perseid.worker.dead_letters.places import Places, Run

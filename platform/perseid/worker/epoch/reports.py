@@ -13,12 +13,12 @@ from perseid.worker.dataflow.source import SplitCount, read_split
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from perseid.engine.order import EpochOrder
+    from perseid.engine.task_report import ReadCount, Reads, TaskReport
     from perseid.jobs.model.layout import Layout
     from perseid.records import Plan
     from perseid.topics.records import Token
-    from perseid.worker.dataflow.context import EpochOrder
     from perseid.worker.dataflow.source import Ranges, SourcePlan
-    from perseid.worker.dataflow.task_report import ReadCount, Reads, TaskReport
 
 
 def epoch_done(

@@ -2,7 +2,7 @@
 
 1. A record that was taken before is skipped; a gap ends the fragment.
 2. The feed decides whether the record's epoch runs here.
-3. The epoch runs: it is logged and committed when `execute` returns.
+3. The epoch runs: it is logged and committed when `execute` returns a report of each partition.
 4. Its event times are reported, then its end. The next owner of the fragment may run it again.
 """
 
@@ -12,21 +12,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from perseid.engine.epoch import complete
+from perseid.engine.order import EpochOrder
 from perseid.errors import RetryableError
 from perseid.topics import names
 from perseid.topics.codec import decode_token
 from perseid.topics.records import Token
 from perseid.worker.checkpoint import parts
-from perseid.worker.dataflow.context import EpochOrder
 from perseid.worker.epoch import reports
 
 if TYPE_CHECKING:
+    from perseid.engine.task_report import Reads, TaskReport
     from perseid.jobs.model.layout import Layout
     from perseid.records import CheckpointPointer, Plan
     from perseid.topics.log import LogReader
     from perseid.worker.dataflow.feed import EpochFeed
     from perseid.worker.dataflow.source import Ranges, SourcePlan
-    from perseid.worker.dataflow.task_report import Reads, TaskReport
     from perseid.worker.epoch.last_word import Appender
 
 READ_TIMEOUT_S = 30.0  # of the token log: longer than a broker needs to restart
@@ -82,7 +83,8 @@ class TokenLoop:
         known = self._pointers(token.checkpoint)
         base = parts.base_of(known, self._plan.generation, final=token.final)
         order = replace(order, base=base)
-        done, took_ms = self._execute(order, record)
+        found, took_ms = self._execute(order, record)
+        done = complete(self._plan.job, self._layout, token.epoch, found)
         self._feed.done(token.epoch)
         self.epoch = token.epoch
         if token.checkpoint:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import AccumulatorParam
 
-from perseid.errors import RetryableError
+from perseid.engine.order import EpochOrder
+from perseid.engine.task_report import TaskReport
 from perseid.errors.texts import text_of
-from perseid.worker.dataflow.context import EpochOrder, FragmentContext
-from perseid.worker.dataflow.task_report import TaskReport
+from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.epoch import flow
 from perseid.worker.epoch.memory import MemoryWatch
 from perseid.worker.spark import shuffles, sql_errors
@@ -87,7 +87,7 @@ class EpochRunner:
             self._execute(plan, order.token.epoch)
         finally:
             self.frames.release()
-        return complete(self.context, order.token.epoch, self.reports.value)
+        return self.reports.value
 
     def clean(self) -> None:
         """Deletes the last epoch's shuffle files; its results are unreadable afterwards."""
@@ -129,18 +129,3 @@ class EpochRunner:
                 return plan
             self._plans[splits, single_task] = plan
         return self._plans[splits, single_task]
-
-
-def complete(context: FragmentContext, epoch: int, found: TaskReport) -> TaskReport:
-    """`found`; RetryableError unless every operator partition has reported the epoch.
-
-    An epoch reported done without one of its commits would lose data silently.
-    """
-    reported = found.partitions if found.epoch == epoch else {}
-    missing = [task.label for task in context.layout.tasks if task.gid not in reported]
-    if missing:
-        raise RetryableError(
-            f"epoch {epoch} of job {context.job}: operator partitions {', '.join(missing)} did not "
-            "report, so the epoch is run again"
-        )
-    return found

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from pyspark import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
+    from perseid.engine.task_report import TaskReport
     from perseid.worker.dataflow.context import FragmentContext
-    from perseid.worker.dataflow.task_report import TaskReport
 
 POOL = "PERSEID_POOL"  # environment variable that distinguishes pools of Python workers
 STATE_POOL = "state"  # for restores, single-task plans and anchored plans

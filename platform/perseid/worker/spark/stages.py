@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from perseid import logs
-from perseid.worker.dataflow.context import EpochOrder, FragmentContext, decode_order
+from perseid.engine.order import EpochOrder, decode_order
+from perseid.engine.task_report import TaskReport
+from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.dataflow.edges import Row, check_columns, from_batches, size_bytes, to_batches
 from perseid.worker.dataflow.failures import named, stage
 from perseid.worker.dataflow.graph import stage_slots
@@ -23,7 +25,6 @@ from perseid.worker.dataflow.source import (
     ranges,
     read_split,
 )
-from perseid.worker.dataflow.task_report import TaskReport
 from perseid.worker.dead_letters import refused
 from perseid.worker.epoch import feedback, flow, tasks
 from perseid.worker.process import spare_memory
