@@ -6,12 +6,12 @@ import pytest
 
 from perseid.coordinator.events import Event, ProgressLost, ProgressSeen
 from perseid.coordinator.watching import ProgressWatcher
+from perseid.engine.last_word import LastWord
 from perseid.errors import PermanentError, RetryableError
 from perseid.testing.wait import until
 from perseid.topics import names
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import FragmentState
-from perseid.worker.epoch.last_word import LastWord
 from perseid.worker.sink.transaction import SinkBatch, SinkIdentity, SinkSession
 from support.kafka_handle import Kafka
 

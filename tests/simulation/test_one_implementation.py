@@ -23,13 +23,16 @@ PROTOCOL = [
         "switching", "timing", "trimming", "watermark",
     )
 ] + [
-    "perseid.engine." + name for name in ("epoch", "order", "task_report")
+    "perseid.engine." + name for name in (
+        "acknowledged", "agreement", "checkpoints", "epoch", "feed", "fragment", "last_word",
+        "reports", "resume", "task_report", "token_loop",
+    )
 ] + [
     "perseid.worker." + name for name in (
-        "checkpoint.parts", "dataflow.edges", "dataflow.feed", "dataflow.graph",
+        "checkpoint.parts", "dataflow.edges", "dataflow.graph",
         "dataflow.operators", "dataflow.source", "epoch.feedback", "epoch.partition_state",
-        "epoch.reports", "recovery.migration", "recovery.resplit", "recovery.restore",
-        "recovery.resume", "sink.committed", "sink.sink_outputs", "sink.transaction",
+        "recovery.migration", "recovery.resplit", "recovery.restore", "sink.committed",
+        "sink.sink_outputs", "sink.transaction",
     )
 ] + [
     "perseid.state.durability." + name for name in ("blob", "checkpoint", "log", "merging")

@@ -77,7 +77,7 @@ def _settled(job: JobState, *, checkpoint: bool) -> bool:
 
     An earlier checkpoint does not count, even if nothing followed it. The revision after a switch
     has no other one to fall back to, so it is written again, as a full checkpoint
-    (`perseid.worker.checkpoint.parts.base_of`).
+    (`perseid.engine.checkpoints.base_of`).
     """
     last = job.chain.last_token
     if last is None or job.in_flight or not last.final:

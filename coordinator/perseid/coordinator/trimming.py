@@ -82,7 +82,7 @@ def ledger_cut(records: Iterable[tuple[int, int]], kept_epoch: int) -> int | Non
 
 
 def _base(plan: Plan) -> Tip:
-    """Where the plan's owner starts reading the token log; see `worker.dataflow.feed.base_of`."""
+    """Where the plan's owner starts reading the token log; see `perseid.engine.feed.base_of`."""
     if not plan.usable_checkpoints:
         return Tip(plan.base_epoch, plan.base_offset)
     oldest = plan.usable_checkpoints[-1]

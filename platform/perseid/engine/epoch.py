@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from perseid.engine.order import EpochOrder
     from perseid.engine.ports import Executor, Result, Sink, State, Submit
+    from perseid.engine.resume import Restored
     from perseid.jobs.model.layout import Layout, Task
     from perseid.jobs.model.spec import JobSpec
     from perseid.topics.transactions import SinkBatch
@@ -82,6 +83,14 @@ class Partitions(Generic[R]):
                     made, reports[task.gid] = finish()
                 found += made
         return found, TaskReport(order.token.epoch, partitions=reports)
+
+    def load(self, task: Task, found: Restored, base_epoch: int) -> Restored:
+        """Loads what a restore has put into the task's log; `found` with the state's size."""
+        state = self.state(task)
+        state.epoch = None
+        state.bring_to(found.epoch)
+        state.check_retained(base_epoch)
+        return replace(found, rows=state.rows, bytes=state.size_bytes)
 
     def _run(
         self, order: EpochOrder, task: Task, rows: list[R], submit: Submit

@@ -17,7 +17,7 @@ class EpochOrder:
     """What changes from epoch to epoch: the token and up to which epoch logs may be collected.
 
     `token`: the log's, except for `checks` and `checkpoint` (`feed.EpochFeed`). `base`: the
-    manifest on which a checkpoint of this epoch may build (`parts.base_of`).
+    manifest on which a checkpoint of this epoch may build (`checkpoints.base_of`).
     """
 
     token: Token

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from perseid.clocks import Clock
+from perseid.engine.agreement import RestoreOrder
 from perseid.errors import DamagedFile, FencedError, PermanentError, RefusedError, RetryableError
 from perseid.jobs.model.layout import Task
 from perseid.records import CheckpointPointer, Plan
@@ -25,7 +26,7 @@ from perseid.state.durability.log import StateLog, log_directory, owner_director
 from perseid.state.primitives.primitive import bind
 from perseid.worker.epoch.partition_state import PartitionState
 from perseid.worker.recovery.resplit import Share
-from perseid.worker.recovery.restore import PartitionRestore, RestoreOrder
+from perseid.worker.recovery.restore import PartitionRestore
 
 if TYPE_CHECKING:
     from perseid.state.durability.store import Store

@@ -9,14 +9,11 @@ from unittest.mock import patch
 
 from perseid.coordinator import checkpoints, corrections, failing, ledger_claims
 from perseid.coordinator.model import JobState
+from perseid.engine.agreement import RestoreOrder
 from perseid.state.durability import checkpoint
-from perseid.state.durability.log import adopt
-from perseid.testing.simulation import fragment
 from perseid.testing.simulation.fragment import Fragment
-from perseid.testing.simulation.world import STATE
 from perseid.worker.checkpoint import part_orders, parts
 from perseid.worker.dataflow import source
-from perseid.worker.recovery.restore import RestoreOrder
 from perseid.worker.sink import sink_time
 from perseid.worker.sink.transaction import SinkSession
 
@@ -32,15 +29,14 @@ def kinds_of_parts_share_a_name() -> AbstractContextManager[Any]:
 
 def tokens_are_read_before_the_fence() -> AbstractContextManager[Any]:
     """15254: a new owner reads tokens and ledgers before it fences the state logs."""
-    restore_one = Fragment._restore_one
+    fence, restore_one = Fragment.fence, Fragment._restore_one
 
     def mutant(self: Fragment, *rest: Any) -> Any:
-        plan, context = self.plan, self.context
-        adopt(context.files, STATE, plan.job_uuid, context.layout.number, context.owner)
+        fence(self)
         return restore_one(self, *rest)
 
     stack = ExitStack()
-    stack.enter_context(patch.object(fragment, "adopt", lambda *_: None))
+    stack.enter_context(patch.object(Fragment, "fence", lambda _: None))
     stack.enter_context(patch.object(Fragment, "_restore_one", mutant))
     return stack
 

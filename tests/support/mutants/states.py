@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from perseid.engine import resume
+from perseid.engine.feed import EpochFeed
 from perseid.errors import DamagedFile
 from perseid.state.durability import blob
 from perseid.state.durability.log import StateLog
-from perseid.worker.dataflow.feed import EpochFeed
 from perseid.worker.epoch.partition_state import PartitionState
-from perseid.worker.recovery import resume
 from perseid.worker.recovery.restore import PartitionRestore
 
 

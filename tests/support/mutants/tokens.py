@@ -19,6 +19,8 @@ from perseid.coordinator.model import JobState
 from perseid.coordinator.outbox import Outbox
 from perseid.coordinator.token_time import Now, Time
 from perseid.coordinator.watching import ProgressWatcher
+from perseid.engine.feed import EpochFeed, TokenHistory
+from perseid.engine.last_word import LastWord
 from perseid.engine.order import EpochOrder
 from perseid.errors import LogTruncated, RetryableError
 from perseid.registry import ConflictError
@@ -27,9 +29,7 @@ from perseid.testing.simulation.network import SimulatedCoordination
 from perseid.testing.simulation.ports import SimulatedLogWriter
 from perseid.topics.chain import Accepted, Chain, Void
 from perseid.topics.records import Claim, Token
-from perseid.worker.dataflow.feed import EpochFeed, TokenHistory
 from perseid.worker.epoch import feedback
-from perseid.worker.epoch.last_word import LastWord
 from perseid.worker.sink.transaction import SinkSession
 from support.mutants.planting import Mutant
 

@@ -95,7 +95,7 @@ def test_a_failure_that_was_reported_into_what_was_lost_is_reported_again() -> N
     leader.feed(ProgressLost(JOB, "cut"))
     leader.tick(1)
     assert world.plans[JOB].generation == 1
-    world.report(JOB, "failed", error="boom", error_kind="RetryableError")  # `worker.last_word`
+    world.report(JOB, "failed", error="boom", error_kind="RetryableError")  # `engine.last_word`
     leader.listen()
     assert world.plans[JOB].generation == 2
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ ENGINE = "perseid/engine/"
 # The steps of an epoch, and with how many arguments in place they are called at least:
 # `work.run()` and `transaction.commit(s)` are other functions.
 STEPS = {"run": 4, "commit": 3, "ordered": 3}
+PARTS_OF_A_LIFE = {"TokenLoop", "EpochFeed", "read_history", "epoch_done"}
 
 
 def product() -> Iterator[Path]:
@@ -36,9 +37,19 @@ def driven(source: str) -> set[str]:
     return found
 
 
-def test_only_the_engine_calls_the_steps_of_an_epoch() -> None:
-    drivers = {str(path): found for path in product() if (found := driven(path.read_text()))}
-    assert {step for found in drivers.values() for step in found} == set(STEPS)
+def lived(source: str) -> set[str]:
+    """The parts of a fragment's life that the module calls."""
+    called = [node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    names = {func.attr for func in called if isinstance(func, ast.Attribute)}
+    return (names | {func.id for func in called if isinstance(func, ast.Name)}) & PARTS_OF_A_LIFE
+
+
+@pytest.mark.parametrize(
+    ("called", "names"), [(driven, set(STEPS)), (lived, PARTS_OF_A_LIFE)], ids=["epoch", "life"]
+)
+def test_only_the_engine_drives(called: Callable[[str], set[str]], names: set[str]) -> None:
+    drivers = {str(path): found for path in product() if (found := called(path.read_text()))}
+    assert {name for found in drivers.values() for name in found} == names
     assert [path for path in drivers if ENGINE not in path] == []
 
 
@@ -53,6 +64,11 @@ def test_only_the_engine_calls_the_steps_of_an_epoch() -> None:
 )
 def test_a_second_driver_is_found(text: str) -> None:
     assert driven(text)
+    assert not lived(text)
+
+
+def test_a_second_life_is_found() -> None:
+    assert lived("token_loop.TokenLoop(plan)") == {"TokenLoop"}
 
 
 @pytest.mark.parametrize("text", ["work.run(order)", "transaction.commit(1.0)", "super().run(*of)"])

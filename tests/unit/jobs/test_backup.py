@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from perseid.engine.feed import base_of
 from perseid.errors import DamagedFile, RefusedError, RetryableError
 from perseid.jobs.model.trees import archive_path
 from perseid.jobs.operations import backup
@@ -28,7 +29,6 @@ from perseid.topics import codec as records
 from perseid.topics import names
 from perseid.topics.records import Begin, FragmentState, LedgerRecord, Rewind, Token, TokenRecord
 from perseid.topics.transactions import PartitionBatch
-from perseid.worker.dataflow.feed import base_of
 from support import kafka_handle
 from support.kafka_handle import Kafka
 

@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from perseid.engine.agreement import RestoreOrder
+from perseid.engine.resume import Restored
 from perseid.jobs.model.layout import Task
 from perseid.jobs.operator import Emitter, Identity, Operator, opened
 from perseid.records import CheckpointPointer
@@ -30,8 +32,7 @@ from perseid.topics.records import Token
 from perseid.worker.checkpoint.parts import write_snapshot
 from perseid.worker.epoch.partition_state import EpochResult, PartitionState
 from perseid.worker.recovery.resplit import Share
-from perseid.worker.recovery.restore import PartitionRestore, RestoreOrder
-from perseid.worker.recovery.resume import Restored
+from perseid.worker.recovery.restore import PartitionRestore
 
 ROOT = "/state"
 TASK = Task(0, "totals", 0, 1, stateful=True, ledger=0)

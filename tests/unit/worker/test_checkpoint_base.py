@@ -8,16 +8,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from perseid.engine.feed import EpochFeed, TokenHistory
 from perseid.engine.order import EpochOrder
 from perseid.engine.task_report import TaskReport
+from perseid.engine.token_loop import TokenLoop
 from perseid.errors import RetryableError
 from perseid.jobs.model.layout import Layout
 from perseid.records import CheckpointPointer, Plan
 from perseid.topics import codec
 from perseid.topics.chain import Base
 from perseid.topics.records import Token
-from perseid.worker.dataflow.feed import EpochFeed, TokenHistory
-from perseid.worker.epoch.token_loop import TokenLoop
 from perseid.worker.fragment import Fragment
 
 PLAN = Plan.fused("job", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)

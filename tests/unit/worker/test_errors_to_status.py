@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from perseid.coordinator.failing import TRIES_MAX
+from perseid.engine.fragment import FragmentLife
 from perseid.errors import PermanentError, RetryableError
 from perseid.jobs.operator import Emitter, Identity, Operator, opened
 from perseid.records import JobStatus, Plan
@@ -87,7 +88,8 @@ def record_of(text: str) -> FragmentState:
     plan = Plan.fused(JOB, "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
     fragment = Fragment(cast(Any, None), cast(Any, None), plan, "w1-a", Path(), Path())
     fragment._token = TOKEN
-    fragment._end_with(cast(Any, SimpleNamespace(append=shown.append)), ValueError(text))
+    progress = cast(Any, SimpleNamespace(append=shown.append))
+    FragmentLife(plan, "w1-a", progress, fragment)._end_with(ValueError(text))
     record = codec.decode(codec.encode(shown[0]))
     assert isinstance(record, FragmentState)
     return record

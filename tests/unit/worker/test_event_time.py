@@ -14,9 +14,9 @@ from perseid.errors import BadInputError
 from perseid.jobs.model.spec import EventTimeSpec
 from perseid.topics import columns
 from perseid.topics.records import SourceRange, Token
+from perseid.worker.dataflow import source
 from perseid.worker.dataflow.source import SourcePlan, SplitCount, read_split
 from perseid.worker.dead_letters.null_keys import KeyedBy
-from perseid.worker.epoch import reports
 from perseid.worker.formats.event_time import END_MS, FIRST_MS
 
 Late = Literal["drop", "dlq", "update"]
@@ -151,5 +151,5 @@ def test_times_of_an_epoch_that_is_done_are_read_whatever_this_revision_refuses(
     plan, token = plan_and_token(records)
     with pytest.raises(BadInputError, match="offset 1: not valid JSON"):
         list(read_split(records, plan, token, 0, SplitCount()))
-    (counts,) = reports.read_again(records, [plan], token).values()
+    (counts,) = source.read_again(records, [plan], token).values()
     assert (counts.event_times, counts.late) == ({0: 5}, 0)

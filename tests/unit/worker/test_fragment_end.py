@@ -8,6 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from perseid.engine import acknowledged
+from perseid.engine.fragment import FragmentLife
+from perseid.engine.last_word import LastWord
 from perseid.errors import BadInputError, FencedError, PermanentError, RetryableError
 from perseid.errors.carried import describe
 from perseid.errors.texts import EVENT_MAX, TEXT_MAX
@@ -16,9 +19,8 @@ from perseid.topics.codec import decode
 from perseid.topics.log import KafkaLogWriter, ProgressLog
 from perseid.topics.records import FragmentState
 from perseid.worker import fragment
-from perseid.worker.dataflow import acknowledged
 from perseid.worker.dataflow.failures import DIED
-from perseid.worker.fragment import EXIT_UNREPORTED, Clients, Fragment
+from perseid.worker.fragment import EXIT_UNREPORTED, Fragment
 
 TOKEN = "drawn-for-this-life"
 PLAN = Plan.fused("job", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
@@ -47,10 +49,12 @@ def made() -> Fragment:
     return found
 
 
-def ended(progress: Any, error: BaseException) -> Fragment:
-    found = made()
-    found._end_with(cast(ProgressLog, progress), error)
-    return found
+def ended(progress: Any, error: BaseException, host: Fragment | None = None) -> None:
+    life(progress, host)._end_with(error)
+
+
+def life(progress: Any, host: Fragment | None = None) -> FragmentLife:
+    return FragmentLife(PLAN, "w1-a", cast(LastWord, progress), host or made())
 
 
 @pytest.fixture(autouse=True)
@@ -83,8 +87,8 @@ def test_it_is_reported_until_it_is_heard(error: Exception, kind: str, permanent
 def test_it_is_not_reported_any_more_when_a_newer_plan_has_come() -> None:
     progress = Progress(failures=10**6)
     found = made()
-    progress.on_failure = found._stopping.set
-    found._end_with(cast(ProgressLog, progress), RetryableError("the broker is away"))
+    progress.on_failure = found._control.stopping.set
+    ended(progress, RetryableError("the broker is away"), found)
     assert progress.reported == []
     assert progress.failures == 10**6 - 1
 
@@ -146,7 +150,7 @@ def test_where_the_broker_takes_less_a_short_record_is_reported() -> None:
 
 def test_events_of_any_size_are_reported() -> None:
     progress = Progress(failures=0)
-    made()._report(cast(ProgressLog, progress), "warning", events=("y" * 2_000_000, "\ud800"))
+    life(progress).report("warning", events=("y" * 2_000_000, "\ud800"))
     assert [len(event) <= EVENT_MAX for event in progress.reported[0].events] == [True, True]
 
 
@@ -161,7 +165,6 @@ def test_an_end_that_cannot_be_reported_ends_the_worker_and_not_in_silence(
     monkeypatch.setattr(acknowledged, "REJECTIONS_MAX", 0)
     monkeypatch.setattr(fragment, "end_worker", codes.append)
     monkeypatch.setattr(KafkaLogWriter, "append", refuse)
-    monkeypatch.setattr(Clients, "open", refuse)
     deployment: Any = SimpleNamespace(brokers=lambda job: "127.0.0.1:1")
     found = Fragment(cast(Any, None), deployment, PLAN, "w1-a", Path(), Path())
     found._live()
@@ -173,6 +176,6 @@ def test_an_end_that_cannot_be_reported_ends_the_worker_and_not_in_silence(
 def test_who_stops_a_fragment_does_not_wait_for_a_broker_that_is_away() -> None:
     progress = Progress(failures=10**6)
     found = made()
-    found._stopping.set()
-    found._end_with(cast(ProgressLog, progress), ValueError("the query was stopped"))
+    found._control.stopping.set()
+    ended(progress, ValueError("the query was stopped"), found)
     assert progress.failures == 10**6 - 1

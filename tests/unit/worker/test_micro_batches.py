@@ -10,16 +10,17 @@ from typing import Any, cast
 
 import pytest
 
+from perseid.engine import token_loop
+from perseid.engine.fragment import FragmentLife
+from perseid.engine.token_loop import TokenLoop
 from perseid.errors import RetryableError
 from perseid.records import Plan
 from perseid.testing.wait import until
 from perseid.topics.log import Entry
-from perseid.worker import fragment as module
 from perseid.worker.checkpoint import part_orders
-from perseid.worker.epoch import token_loop
-from perseid.worker.epoch.token_loop import TokenLoop
-from perseid.worker.fragment import Clients, Fragment
-from perseid.worker.spark import query
+from perseid.worker.fragment import Fragment
+from perseid.worker.spark import query, running, token_source
+from perseid.worker.spark.running import SparkRuntime
 
 PLAN = Plan.fused("shop", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
 
@@ -33,26 +34,32 @@ class Taking:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, read_ahead_s: float = 0.0) -> None:
         self.now_s, self.taken = 0.0, list[int]()
         self.fails_at = -1
-        deployment = SimpleNamespace(read_ahead_s=read_ahead_s)
-        self.fragment = Fragment(
-            cast(Any, None), cast(Any, deployment), PLAN, "w1-a", Path(), Path()
-        )
+        self.fragment = Fragment(cast(Any, None), cast(Any, None), PLAN, "w1-a", Path(), Path())
         batches: list[Callable[..., None]] = []
         clock = SimpleNamespace(monotonic=lambda: self.now_s)
-        monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(running, "time", clock)
         monkeypatch.setattr(query, "time", clock)
         monkeypatch.setattr(token_loop, "decode_token", lambda _topic, offset, _value: offset)
         monkeypatch.setattr("perseid.worker.epoch.memory.is_judged", lambda _token: False)
+        monkeypatch.setattr(token_source, "source_class", lambda *_: None)
         monkeypatch.setattr(query, "start", lambda *given: batches.append(given[-1]))
-        self.runner = cast(Any, SimpleNamespace(
-            context=SimpleNamespace(brokers="kafka", layout=None), clean=lambda: None
-        ))  # fmt: skip
-        self.clients = Clients(cast(Any, self), cast(Any, None), cast(Any, self))
-        self.loop = self.fragment._loop_of(self.runner, self.clients, cast(Any, self))
+        deployment = SimpleNamespace(read_ahead_s=read_ahead_s)
+        context = SimpleNamespace(brokers="kafka", layout=None, deployment=deployment, token="")
+        runner: Any = SimpleNamespace(context=context, clean=lambda: None, spark=None)
+        self.runtime = self.fragment._runtime = SparkRuntime(
+            runner, PLAN, cast(Any, self), cast(Any, None), self.fragment._control, Path("f"),
+            lambda _now: (), lambda *_: (),
+        )  # fmt: skip
+        self.life = FragmentLife(PLAN, "w1-a", cast(Any, self), self.fragment)
+        self.life._runtime = self.runtime
+        self.loop = self.life._loop = TokenLoop(
+            PLAN, "w1-a", cast(Any, None), cast(Any, self), cast(Any, self),
+            self.runtime.execute, self.runtime.known,
+        )  # fmt: skip
         monkeypatch.setattr(self.loop, "_run", self.run_epoch)
         self.start()
         (self.batch,) = batches
-        self.restored(self.loop)
+        self.restored(self.life)
 
     start_offset, done_epoch = 7, 3
 
@@ -61,11 +68,11 @@ class Taking:
         return SimpleNamespace(token=SimpleNamespace(epoch=offset))
 
     def start(self) -> None:
-        self.fragment._start_query(self.runner, self.clients, 0)
+        self.runtime._start_query(0)
 
-    def restored(self, loop: TokenLoop | None) -> None:
-        self.fragment._loop = loop
-        self.fragment._restored.set()
+    def restored(self, life: FragmentLife | None) -> None:
+        self.runtime._life = life
+        self.runtime._restored.set()
 
     def read_from(self, _topic: str, _partition: int, offset: int, **_: Any) -> list[Entry]:
         return [Entry(offset, b"%d" % offset, 0)]
@@ -103,14 +110,14 @@ def test_it_reads_ahead_for_its_time_and_the_next_one_does_not_run_those_again(
 
 def test_an_epoch_waits_for_the_restore(monkeypatch: pytest.MonkeyPatch) -> None:
     taking = Taking(monkeypatch)
-    taking.fragment._restored.clear()
+    taking.runtime._restored.clear()
     given = (rows(5, 6, 7, 8),)  # the query begins at an older checkpoint
     batch = threading.Thread(target=taking.batch, args=given, daemon=True)
     batch.start()
     batch.join(0.1)
     assert batch.is_alive()
     assert taking.taken == []
-    taking.restored(taking.loop)
+    taking.restored(taking.life)
     batch.join(30.0)
     assert taking.taken == [7, 8]
 
@@ -118,7 +125,7 @@ def test_an_epoch_waits_for_the_restore(monkeypatch: pytest.MonkeyPatch) -> None
 def test_after_a_failed_restore_none_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     taking = Taking(monkeypatch)
     taking.restored(None)
-    taking.fragment._stop_query()
+    taking.runtime.stop()
     taking.batch(rows(7, 8))
     assert taking.taken == []
 
@@ -138,13 +145,13 @@ def test_it_ends_with_what_a_record_raised(
     taking.fails_at = 8
     with pytest.raises(RetryableError, match="the broker is away") as raised:
         taking.batch(given)
-    assert taking.fragment._error is raised.value
+    assert taking.runtime._error is raised.value
     assert taking.taken == [7]
 
 
 def test_after_a_stop_it_takes_none(monkeypatch: pytest.MonkeyPatch) -> None:
     taking = Taking(monkeypatch, read_ahead_s=2 * EPOCH_S)
-    taking.fragment._stopping.set()
+    taking.fragment._control.stopping.set()
     taking.batch(rows(7, 8))
     assert taking.taken == []
 
@@ -163,7 +170,7 @@ def test_a_query_that_a_stop_finds_starting_ends_as_soon_as_it_has_started(
         return running
 
     monkeypatch.setattr(query, "start", starting)
-    fragment._query = None
+    taking.runtime._query = None
     monkeypatch.setattr(fragment, "_thread", SimpleNamespace(name="f", join=lambda _: None))
     taking.start()
     assert stops == ["query"]
@@ -190,7 +197,7 @@ def test_a_fragment_that_is_to_finish_takes_no_further_token(
     run.set()
     assert fragment.finished(30.0)
     assert batch.is_alive()  # or Spark would ask for the next batch at once
-    fragment._stopping.set()
+    fragment._control.stopping.set()
     batch.join(30.0)
     assert not batch.is_alive()
     assert taking.taken == [7]
@@ -200,17 +207,15 @@ def test_it_looks_around_only_while_no_epoch_runs_and_none_ran_lately(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taking = Taking(monkeypatch)
-    fragment, looks = taking.fragment, list[float]()
-    monkeypatch.setattr(fragment, "_take_over_orders", lambda _: looks.append(taking.now_s))
-    progress = SimpleNamespace(look=lambda _: False)
-    clients = cast(Any, SimpleNamespace(progress=progress))
+    runtime, looks = taking.runtime, list[float]()
+    monkeypatch.setattr(taking.life, "look", lambda: looks.append(taking.now_s))
     taking.batch(rows(7))
     ran_s = taking.now_s
-    fragment._look(cast(Any, None), clients)
+    runtime._look(taking.life)
     assert looks == []
     taking.now_s = ran_s + part_orders.LOOK_S
-    with fragment._busy:
-        fragment._look(cast(Any, None), clients)
+    with taking.fragment._control.busy:
+        runtime._look(taking.life)
     assert looks == []
-    fragment._look(cast(Any, None), clients)
+    runtime._look(taking.life)
     assert looks == [ran_s + part_orders.LOOK_S]

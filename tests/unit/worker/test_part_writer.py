@@ -16,6 +16,7 @@ from typing import cast
 import pyarrow as pa
 import pytest
 
+from perseid.engine import acknowledged
 from perseid.errors import FencedError, RetryableError
 from perseid.records import crashpoints
 from perseid.state import Value
@@ -31,7 +32,6 @@ from perseid.topics.records import PartDone, PartFailed
 from perseid.worker.checkpoint import checkpoints, part_orders, part_writer
 from perseid.worker.checkpoint.part_orders import FOLDER, note
 from perseid.worker.checkpoint.parts import PartOrder
-from perseid.worker.dataflow import acknowledged
 from perseid.worker.dataflow.context import FragmentContext
 
 IDENTITY = Identity("uuid", 1, "counts", 0)

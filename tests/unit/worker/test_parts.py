@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from perseid.coordinator import checkpoints
+from perseid.engine.checkpoints import base_of, collectable
 from perseid.errors import PermanentError, PerseidError, RetryableError
 from perseid.jobs.model.spec import MAIN
 from perseid.jobs.operator import Emitter, Operator
@@ -23,7 +24,7 @@ from perseid.state.durability.merging import STATE
 from perseid.state.primitives.arrow import ipc_table
 from perseid.testing.files import Crashed
 from perseid.worker.checkpoint import parts
-from perseid.worker.checkpoint.parts import base_of, collectable, make, write_snapshot
+from perseid.worker.checkpoint.parts import make, write_snapshot
 
 Rows = list[tuple[str, int]]
 

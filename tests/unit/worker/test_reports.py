@@ -6,6 +6,7 @@ import pickle
 from random import Random
 
 from perseid.engine.order import EpochOrder
+from perseid.engine.reports import epoch_done
 from perseid.engine.task_report import (
     PartitionReport,
     ReadCount,
@@ -15,7 +16,6 @@ from perseid.engine.task_report import (
 from perseid.jobs.model.layout import build
 from perseid.records import Plan
 from perseid.topics.records import InputCheck, OperatorState, Token
-from perseid.worker.epoch.reports import epoch_done
 from perseid.worker.spark.epochs import NO_EPOCH, Merging
 from support.coordinator import job_spec
 

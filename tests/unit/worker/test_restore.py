@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from perseid.engine.resume import Restored
 from perseid.errors import FencedError, PermanentError, RetryableError
 from perseid.jobs.model.layout import Task
 from perseid.jobs.operator import Operator
@@ -16,7 +17,6 @@ from perseid.state import Table, Value
 from perseid.state.durability import blob
 from perseid.testing.files import MemoryFiles
 from perseid.worker.dataflow.partition import partitions
-from perseid.worker.recovery.resume import Restored
 
 TASK = Task(0, "totals", 0, 1, stateful=True, ledger=0)
 IDENTITY = blob.Identity("uuid", 1, TASK.operator, TASK.partition)

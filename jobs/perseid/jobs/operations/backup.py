@@ -187,7 +187,7 @@ def _job(
 def mark(registry: Registry, name: str, now_ms: int, *, whole: bool = False) -> None:
     """Keeps the token log from the oldest checkpoint on, before anything of the job is read.
 
-    An owner reads from there (`perseid.worker.dataflow.feed.base_of`), never earlier. The
+    An owner reads from there (`perseid.engine.feed.base_of`), never earlier. The
     coordinator respects marks when it trims, for a limited time (`perseid.coordinator.trimming`).
     `whole`: from the beginning of the plan on, to read all tokens.
     """

@@ -1,13 +1,18 @@
-"""One fragment on a simulated worker: restores, then runs its epochs as `perseid.worker` does."""
+"""A fragment on a simulated worker: Spark's part of its life, `perseid.engine.fragment`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
+from perseid.engine.agreement import RestoreOrder
+from perseid.engine.fragment import FragmentLife
+from perseid.engine.last_word import LastWord
 from perseid.engine.order import EpochOrder
-from perseid.engine.task_report import TaskReport
-from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError
+from perseid.engine.resume import Restored
+from perseid.engine.task_report import Reads, TaskReport
+from perseid.errors import FencedError, PerseidError, RetryableError
 from perseid.jobs.model.layout import Task, build
 from perseid.records import CheckpointPointer, Plan
 from perseid.state.durability.log import adopt
@@ -28,20 +33,15 @@ from perseid.testing.simulation.tasks import (
 )
 from perseid.testing.simulation.world import STATE, World
 from perseid.topics import names
-from perseid.topics.codec import decode_token
 from perseid.topics.ledger import LedgerReader
-from perseid.topics.records import FragmentState, Token
+from perseid.topics.log import ProgressLog
+from perseid.topics.records import FragmentState, ProgressRecord, Token
 from perseid.worker.checkpoint import part_orders
 from perseid.worker.checkpoint.parts import TO_RESTORE
 from perseid.worker.dataflow.edges import Row
-from perseid.worker.dataflow.feed import EpochFeed, TokenHistory, base_of, history
-from perseid.worker.epoch import last_word, memory
-from perseid.worker.epoch.last_word import LastWord
-from perseid.worker.epoch.token_loop import TokenLoop
-from perseid.worker.recovery import resume
-from perseid.worker.recovery.agreement import agree
-from perseid.worker.recovery.restore import PartitionRestore, RestoreOrder
-from perseid.worker.recovery.resume import Restored
+from perseid.worker.dataflow.source import read_again
+from perseid.worker.epoch import memory
+from perseid.worker.recovery.restore import PartitionRestore
 from perseid.worker.sink.committed import committed_epochs
 
 ATTEMPTS_MAX = 4  # of one Spark task
@@ -50,89 +50,98 @@ EPOCH_MS = 100  # reported of each
 
 
 class Fragment:
-    """One plan's execution on one worker. `stopping` ends it at the next step."""
+    """One plan on one worker: host and runtime of its life. `stopping` ends it at the next step."""
 
     def __init__(
         self, world: World, group: Group, files: SimulatedFiles, plan: Plan, incarnation: str
     ) -> None:
         self.world, self.group, self.plan, self.incarnation = world, group, plan, incarnation
-        layout = build(world.specs[plan.archive], plan.layout)
-        self.context = Context(world, files, plan, layout, incarnation)
+        self.layout = build(world.specs[plan.archive], plan.layout)
+        self.context = Context(world, files, plan, self.layout, incarnation)
+        self.spec, self.topics = self.context.spec, world.topics
+        self.tokens = SimulatedLogReader(world.broker)
         self.pointers: tuple[CheckpointPointer, ...] = ()
         self.stopping = False
-        self._loop: TokenLoop | None = None
-        self._word = LastWord(
-            job.JOB, self.context.progress(), world.topics,
-            lambda: SimulatedLogReader(world.broker),
-        )  # fmt: skip
+        self.life = FragmentLife(plan, incarnation, Word(world, self.context.progress()), self)
         self._pool: list[ProcessCache] = []  # idle Python processes
 
-    @property
-    def epoch(self) -> int:
-        """The last completed epoch."""
-        return self.plan.base_epoch if self._loop is None else self._loop.epoch
-
     def live(self) -> None:
-        try:
-            self._report("restoring")
-            self._run()
-            self._report_for_sure("stopped")
-        except PerseidError as error:
-            self._end_with(error)
+        failure = self.life.run()
+        if failure is not None:
+            self.life.repeat(failure)
 
-    def _run(self) -> None:
-        context = self.context
-        # Before the tokens are read, as `perseid.worker.spark.restoring.fence`.
-        adopt(context.files, STATE, self.plan.job_uuid, context.layout.number, context.owner)
-        past = self._history()
-        done, source, events = self._restore_all(past)
-        feed = EpochFeed(past, done, self.plan.layout, self.plan.generation)
-        self.world.simulation.note(f"restored to {done} from {source} {list(events)}")
-        loop = self._loop = TokenLoop(
-            self.plan, self.incarnation, context.layout, feed, self._word,
-            lambda order, _: (self._run_epoch(order), EPOCH_MS), lambda _: self.pointers,
-        )  # fmt: skip
-        if context.spec.event_times:
-            loop.report_last_event_times(
-                SimulatedLogReader(self.world.broker), SimulatedColumnReader(self.world.broker),
-                source_plans(context),
-            )  # fmt: skip
-        self._report("running", source, events)
+    # Host ---------------------------------------------------------------------------------------
+
+    def wait(self, seconds: float) -> bool:
+        self.world.simulation.sleep(seconds)
+        return self.stopping
+
+    def meanwhile(self, work: Callable[[], None]) -> Callable[[], None]:
+        work()
+        return lambda: None
+
+    def opened(self) -> AbstractContextManager[Fragment]:
+        return nullcontext(self)
+
+    def classified(self, error: BaseException) -> PerseidError:
+        if not isinstance(error, PerseidError):
+            raise error  # the process is killed, or the simulation has found a defect
+        self.world.simulation.note(f"fragment ends: {type(error).__name__}: {error}")
+        refuse_unharmed(self.world, error)
+        if isinstance(error, FencedError) and "runs layout" in str(error):
+            self.world.gates.hit("layout is over")
+        self.world.gates.hit("fragment stopped" if self.stopping else "fragment failed")
+        return error
+
+    # Runtime ------------------------------------------------------------------------------------
+
+    def now_s(self) -> float:
+        return self.world.simulation.now_s
+
+    def fence(self) -> None:
+        adopt(self.context.files, STATE, self.plan.job_uuid, self.layout.number, self.context.owner)
+
+    def prepare(self, _base_offset: int) -> Callable[[], None]:
+        return lambda: None
+
+    def known(self, _now: bool) -> tuple[CheckpointPointer, ...]:
+        return self.pointers
+
+    def read_again(self, token: Token) -> Reads:
+        reader = SimulatedColumnReader(self.world.broker)
+        return read_again(reader, source_plans(self.context), token)
+
+    def follow(self, life: FragmentLife) -> None:
         looked_s = self.world.simulation.now_s
-        topic, tokens = names.tokens(job.JOB), SimulatedLogReader(self.world.broker)
+        topic, tokens = names.tokens(job.JOB), self.tokens
         while not self.stopping:
-            if not tokens.read_from(topic, 0, loop.offset, max_records=1, timeout_s=0.0):
+            if not tokens.read_from(topic, 0, life.offset, max_records=1, timeout_s=0.0):
                 self.world.simulation.sleep(TOKEN_POLL_S)
                 if self.world.simulation.now_s - looked_s > part_orders.LOOK_S:
-                    self._take_over_orders()
-                    if self._word.look(self._state(last_word.REPEATED)):
-                        self.world.gates.hit("last word repeated")
+                    life.look()
                     looked_s = self.world.simulation.now_s
                 continue
             looked_s = self.world.simulation.now_s
-            at = loop.offset
+            at = life.offset
             (entry,) = tokens.read_range(topic, 0, at, at + 1, timeout_s=1.0)
             if self.stopping:
                 break
-            order = loop.take(at, entry.value)
-            if order is None:
+            if life.take(at, entry.value) is None:
                 self.world.gates.hit("void token")
-                continue
-            self.world.gates.hit("epoch ran")
-            if order.token.watermark_ms is not None:
-                self.world.gates.hit("epoch with a watermark")
-            self.world.simulation.note(f"ran epoch {loop.epoch}")
-            self._look_downstream(order.token)
 
-    def _look_downstream(self, token: Token) -> None:
+    def after(self, order: EpochOrder) -> None:
         """Raises what can end a job between two epochs: a limit, or the revision's own code."""
-        if memory.is_judged(token):
+        self.world.gates.hit("epoch ran")
+        if order.token.watermark_ms is not None:
+            self.world.gates.hit("epoch with a watermark")
+        self.world.simulation.note(f"ran epoch {order.token.epoch}")
+        if memory.is_judged(order.token):
             self.world.run_into(self.plan.archive, "limit")
         self.world.run_into(self.plan.archive, "after")
 
     # Epochs -------------------------------------------------------------------------------------
 
-    def _run_epoch(self, order: EpochOrder) -> TaskReport:
+    def execute(self, order: EpochOrder, _record: bytes) -> tuple[TaskReport, int]:
         rows: list[Row] = []
         done = TaskReport(order.token.epoch)
         for split in range(max(1, len(order.token.splits))):
@@ -140,9 +149,9 @@ class Fragment:
             rows += more
             done = done.merged(report)
         rows += feedback_rows(self.context, order)
-        for level in range(1, self.context.layout.levels + 1):
+        for level in range(1, self.layout.levels + 1):
             downstream: list[Row] = []
-            tasks = list(self.context.layout.level(level))
+            tasks = list(self.layout.level(level))
             self.world.simulation.random.shuffle(tasks)
             self.world.simulation.random.shuffle(rows)
             for task in tasks:
@@ -151,7 +160,7 @@ class Fragment:
                 downstream += more
                 done = done.merged(report)
             rows = downstream
-        return done
+        return done, EPOCH_MS
 
     def _run_task(
         self, order: EpochOrder, task: Task, rows: list[Row]
@@ -178,39 +187,23 @@ class Fragment:
     def give_back(self, cache: ProcessCache) -> None:
         self._pool.append(cache)
 
-    def _take_over_orders(self) -> None:
-        """Takes orders of dead processes over while no epoch runs."""
-        ordered = 0 if self._loop is None else self._loop.checkpoint_epoch
-        if part_orders.outstanding(ordered, self.pointers):
-            cache = self.borrow()
-            cache.take_over_orders()
-            self.give_back(cache)
+    def take_over_orders(self) -> None:
+        cache = self.borrow()
+        cache.take_over_orders()
+        self.give_back(cache)
 
     # Restore ------------------------------------------------------------------------------------
 
-    def _history(self) -> TokenHistory:
-        base = base_of(self.plan)
-        topic = names.tokens(job.JOB)
-        end = self.world.topics.ends([(topic, 0)])[topic, 0]
-        reader = SimulatedLogReader(self.world.broker)
-        found = reader.read_range(topic, 0, base.offset, end, timeout_s=30.0)
-        return history(base, ((e.offset, decode_token(topic, e.offset, e.value)) for e in found))
-
-    def _restore_all(self, past: TokenHistory) -> tuple[int, str, tuple[str, ...]]:
-        """As `perseid.worker.spark.restoring.restore_all`, one partition after the other."""
-        ledgers = committed_epochs(
-            self.plan, self.context.layout, SimulatedTransactions(self.world.broker),
-            LedgerReader(
-                SimulatedLogReader(self.world.broker), self.world.topics, self.context.clock
-            ),
+    def ledgers(self) -> Callable[[], Mapping[int, int]]:
+        found = committed_epochs(
+            self.plan, self.layout, SimulatedTransactions(self.world.broker),
+            LedgerReader(self.tokens, self.topics, self.context.clock),
         )  # fmt: skip
+        return lambda: found
 
-        def restore(order: RestoreOrder, gids: Sequence[int]) -> Iterator[Restored]:
-            return (self._restore_one(order, self.context.layout.tasks[gid]) for gid in gids)
-
-        gids = [t.gid for t in self.context.layout.stateful_tasks]
-        found = agree(self.plan, past, gids, restore, lambda: ledgers)
-        return found.epoch, resume.summary(found.restored, 1.0), found.events
+    def restore(self, order: RestoreOrder, gids: Sequence[int]) -> Iterator[Restored]:
+        """One partition after the other."""
+        return (self._restore_one(order, self.layout.tasks[gid]) for gid in gids)
 
     def _count(self, found: Restored) -> None:
         gates, (source, _, epoch) = self.world.gates, found.source.partition(":")
@@ -231,56 +224,35 @@ class Fragment:
     def _restore_one(self, order: RestoreOrder, task: Task) -> Restored:
         context = self.context
         cache = self.borrow()
-        state = cache.partitions.state(task)
         work = PartitionRestore(
-            context.files, self.world.store, state.log, task, context.identity(task),
-            context.share(task),
+            context.files, self.world.store, cache.partitions.state(task).log, task,
+            context.identity(task), context.share(task),
         )  # fmt: skip
-        found = work.run(order)
-        state.epoch = None
-        state.bring_to(found.epoch)
+        found = cache.partitions.load(task, work.run(order), order.base_epoch)
         self.give_back(cache)
         self._count(found)
         return found
 
-    # Reports --------------------------------------------------------------------------------------
 
-    def _state(self, state: str, source: str = "", events: tuple[str, ...] = ()) -> FragmentState:
-        return FragmentState(
-            self.plan.job_uuid, self.plan.generation, self.incarnation, state, self.epoch,
-            restored_from=source, events=events, fragment=self.plan.only.fragment,
-        )  # fmt: skip
+class Word(LastWord):
+    """Notes the reports, and marks a gate when a lost one is repeated."""
 
-    def _report(self, state: str, source: str = "", events: tuple[str, ...] = ()) -> None:
-        self._word.append(self._state(state, source, events))
+    def __init__(self, world: World, progress: ProgressLog) -> None:
+        reader = partial(SimulatedLogReader, world.broker)
+        super().__init__(job.JOB, progress, world.topics, reader)
+        self._world = world
 
-    def _report_for_sure(self, state: str, error: PerseidError | None = None) -> None:
-        """Reports the final state until it is acknowledged: no other process knows of it.
+    def append(self, record: ProgressRecord) -> int:
+        if isinstance(record, FragmentState):
+            source, events = record.restored_from, list(record.events)
+            self._world.simulation.note(f"reports {record.state} {record.epoch} {source} {events}")
+        return super().append(record)
 
-        A failure is reported again whenever the report is lost, until a newer plan arrives.
-        """
-        record = self._state(state)
-        if error is not None:
-            record = replace(
-                record, error_kind=type(error).__name__, error=str(error),
-                permanent=isinstance(error, PermanentError),
-            )  # fmt: skip
-        self.context.report_until_acknowledged(record, self._word)
-        while error is not None and not self.stopping:
-            self.world.simulation.sleep(last_word.LOOK_S)
-            if self._word.look(record):
-                self.world.gates.hit("last word repeated")
-
-    def _end_with(self, error: PerseidError) -> None:
-        self.world.simulation.note(f"fragment ends: {type(error).__name__}: {error}")
-        refuse_unharmed(self.world, error)
-        if isinstance(error, FencedError) and "runs layout" in str(error):
-            self.world.gates.hit("layout is over")
-        self.world.gates.hit("fragment stopped" if self.stopping else "fragment failed")
-        if self.stopping:
-            self._report_for_sure("stopped")
-        else:
-            self._report_for_sure("failed", error)
+    def look(self, again: FragmentState) -> bool:
+        found = super().look(again)
+        if found:
+            self._world.gates.hit("last word repeated")
+        return found
 
 
 def refuse_unharmed(world: World, error: PerseidError) -> None:

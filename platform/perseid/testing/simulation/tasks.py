@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from perseid.engine.acknowledged import report_until_acknowledged
 from perseid.engine.epoch import Partitions, at_once
 from perseid.engine.order import EpochOrder
 from perseid.engine.ports import Submit
@@ -45,17 +46,15 @@ from perseid.testing.simulation.ports import (
 from perseid.testing.simulation.world import STATE, World
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import ProgressLog
-from perseid.topics.records import PartDone, PartFailed, ProgressRecord
+from perseid.topics.records import PartDone, PartFailed
 from perseid.topics.transactions import SinkBatch
 from perseid.worker.checkpoint import part_orders
 from perseid.worker.checkpoint.parts import PartOrder, StateCopy, make
 from perseid.worker.dataflow import graph
-from perseid.worker.dataflow.acknowledged import report_until_acknowledged
 from perseid.worker.dataflow.edges import Route, Row, deal, inputs
 from perseid.worker.dataflow.graph import Graph
 from perseid.worker.dataflow.source import SourcePlan, SplitCount, compare, read_split
 from perseid.worker.epoch import feedback
-from perseid.worker.epoch.last_word import Appender
 from perseid.worker.epoch.partition_state import EpochResult, PartitionState
 from perseid.worker.recovery.resplit import Share, share_of
 from perseid.worker.sink.transaction import CommitResult, SinkIdentity, SinkSession
@@ -109,15 +108,6 @@ class Context:
 
     def progress(self) -> ProgressLog:
         return ProgressLog(job.JOB, writer=SimulatedLogWriter(self.world.broker))
-
-    def report_until_acknowledged(self, record: ProgressRecord, by: Appender | None = None) -> None:
-        """Repeats a report that only this process can make."""
-
-        def unwanted(_: float) -> bool:
-            self.world.simulation.sleep(REPORT_AGAIN_S)
-            return False
-
-        report_until_acknowledged((by or self.progress()).append, record, unwanted)
 
 
 class ProcessCache:
@@ -324,5 +314,10 @@ def _upload(cache: ProcessCache, order: PartOrder, copy: StateCopy | None) -> No
             identity.job_uuid, order.generation, order.epoch, identity.operator,
             identity.partition, str(error),
         )  # fmt: skip
-    context.report_until_acknowledged(report)
+
+    def unwanted(_: float) -> bool:
+        world.simulation.sleep(REPORT_AGAIN_S)
+        return False
+
+    report_until_acknowledged(context.progress().append, report, unwanted)
     part_orders.forget(context.files, order, cache.mark)

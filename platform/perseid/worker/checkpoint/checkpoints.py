@@ -24,6 +24,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from perseid import logs
+from perseid.engine.acknowledged import report_until_acknowledged
 from perseid.errors import PerseidError, RetryableError
 from perseid.errors.texts import EVENT_MAX, cut, named
 from perseid.records.marks import Mark, alive, mark
@@ -31,7 +32,6 @@ from perseid.state.durability.files import LocalFiles
 from perseid.topics.log import KafkaLogWriter, ProgressLog
 from perseid.topics.records import PartDone, PartFailed
 from perseid.worker.checkpoint import part_orders, part_writer
-from perseid.worker.dataflow.acknowledged import report_until_acknowledged
 from perseid.worker.process import occupied, spare_memory
 
 if TYPE_CHECKING:

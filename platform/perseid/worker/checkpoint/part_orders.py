@@ -12,10 +12,9 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from perseid.errors import DamagedFile, RetryableError
-from perseid.records import CheckpointPointer
 from perseid.records.marks import Mark
 from perseid.state.durability.blob import Identity
 from perseid.state.durability.files import Files
@@ -106,15 +105,6 @@ def take_over(
     except RetryableError as error:
         log.warning("orders of dead processes cannot be read now: %s", error)
     return taken
-
-
-def outstanding(ordered_epoch: int, pointers: Sequence[CheckpointPointer]) -> bool:
-    """Whether parts of the checkpoint of `ordered_epoch` may be unfinished.
-
-    Then orders of dead processes must be taken over even while no epoch runs: a stop, a switch and
-    a rescale run none while they wait for their checkpoint (simulation seed 2829).
-    """
-    return ordered_epoch > max((p.epoch for p in pointers), default=0)
 
 
 def _taken_over(

@@ -11,7 +11,7 @@ its state copies it at once (`partition_state.copy_at_once`), so chains begin at
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from perseid.clocks import Clock, SystemClock
 from perseid.errors import DamagedFile, RetryableError
-from perseid.records import CheckpointPointer, PartFile
+from perseid.records import PartFile
 from perseid.state.durability.blob import Header, Identity
 from perseid.state.durability.checkpoint import (
     NET,
@@ -105,27 +105,6 @@ class StateCopy:
         log.write_snapshot(
             order.epoch, order.generation, order.token_offset, {**sections, **self.emitted}
         )
-
-
-def collectable(pointers: Sequence[CheckpointPointer]) -> int | None:
-    """The epoch up to which state logs may be collected: that of the second newest checkpoint.
-
-    If the newest checkpoint is damaged, a partition is restored from that one.
-    """
-    return pointers[:2][-1].epoch if pointers else None
-
-
-def base_of(
-    pointers: Sequence[CheckpointPointer], generation: int, *, final: bool
-) -> tuple[str, int] | None:
-    """The base of parts of this owner: `PartOrder.base`.
-
-    The checkpoint of a final token is whole: another revision or layout begins with it and cannot
-    go back before it, so it must not depend on an older, possibly damaged one.
-    """
-    if final or not pointers or pointers[0].generation != generation:
-        return None
-    return pointers[0].manifest, pointers[0].crc
 
 
 def make(

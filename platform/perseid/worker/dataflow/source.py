@@ -7,16 +7,22 @@ keep that order, so a re-run gives the same rows in the same places.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 import pyarrow as pa
 
-from perseid.engine.task_report import ReadCount
-from perseid.errors import BadInputError, PermanentError, TopicIdentityChanged, TransientAnswer
+from perseid.engine.task_report import ReadCount, Reads
+from perseid.errors import (
+    BadInputError,
+    PermanentError,
+    ReplayDataLost,
+    TopicIdentityChanged,
+    TransientAnswer,
+)
 from perseid.kernels.library import all_bytes
 from perseid.records import crashpoints
 from perseid.worker.dead_letters import null_keys
@@ -299,3 +305,23 @@ def compare(plan: SourcePlan, token: Token, split: int, count: SplitCount) -> No
                 f"{count.count} with {count.crc:08x} now; a compacted or re-created topic cannot "
                 "be replayed; start over with `perseid jobs start JOB --from scratch`"
             )
+
+
+def read_again(ranges: Ranges, plans: Iterable[SourcePlan], token: Token) -> Reads:
+    """Reads an epoch's input again and counts it as its tasks did; skips what retention removed.
+
+    Used for event times alone: the epoch is done, and records that this revision refuses may have
+    been tolerated then.
+    """
+    found: dict[tuple[int, str], ReadCount] = {}
+    for strict in plans:
+        plan = replace(strict, tolerate=True, readers=())
+        for split in range(len(token.splits)):
+            count = SplitCount()
+            try:
+                for _ in read_split(ranges, plan, token, split, count):
+                    pass
+            except ReplayDataLost:
+                continue
+            found[split, plan.name] = count.read()
+    return found

@@ -1,7 +1,7 @@
 """Restores one operator partition's state: from the log on this host, else from a checkpoint.
 
 1. The previous owner's directory on this host is renamed to ours, which fences that owner, before
-   the token log is read (`restoring.fence`).
+   the token log is read (`perseid.engine.fragment`).
 2. The log is repaired: damaged files and all later ones are set aside; entries of rolled-back
    tokens are discarded. A token that is missing without a rollback is an error: the broker has
    lost it, and the sink topics may have its epoch's output.
@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from perseid.engine.agreement import RestoreOrder
+from perseid.engine.resume import Restored
 from perseid.errors import DamagedFile, PermanentError, lost_by_broker
 from perseid.jobs.model.layout import Task
 from perseid.records import CheckpointPointer, crashpoints
@@ -31,31 +33,6 @@ from perseid.state.durability.log import StateLog
 from perseid.state.durability.store import Store
 from perseid.worker.recovery.migration import Migration
 from perseid.worker.recovery.resplit import Share
-from perseid.worker.recovery.resume import Restored
-
-
-@dataclass(frozen=True)
-class RestoreOrder:
-    """What to restore to.
-
-    `tokens`: epoch -> offset of the valid tokens after the oldest usable base. `tip_epoch`: the
-    newest of them. `taken_back_below`: a token below this offset may have been rolled back.
-    `floor`: the state must not be above this epoch; None in the first round.
-    """
-
-    tokens: Mapping[int, int]
-    tip_epoch: int
-    taken_back_below: int
-    pointers: tuple[CheckpointPointer, ...]
-    base_epoch: int
-    base_offset: int
-    generation: int
-    floor: int | None = None
-
-    @property
-    def complete_epoch(self) -> int:
-        """The epoch of the newest complete checkpoint, 0 without one."""
-        return self.pointers[0].epoch if self.pointers else 0
 
 
 @dataclass

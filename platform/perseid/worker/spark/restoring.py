@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +13,8 @@ import orjson
 import pyarrow as pa
 
 from perseid import logs
+from perseid.engine.agreement import RestoreOrder
+from perseid.engine.resume import Restored
 from perseid.state.durability.blob import Identity
 from perseid.state.durability.files import LocalFiles
 from perseid.state.durability.log import adopt
@@ -23,28 +23,20 @@ from perseid.worker.dataflow import graph
 from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.dataflow.failures import named, stage
 from perseid.worker.epoch import flow, tasks
-from perseid.worker.recovery import resume
-from perseid.worker.recovery.agreement import agree
-from perseid.worker.recovery.restore import PartitionRestore, RestoreOrder
-from perseid.worker.recovery.resume import Restored
+from perseid.worker.recovery.restore import PartitionRestore
 from perseid.worker.sink.committed import committed_epochs
 from perseid.worker.spark import slots
 
 if TYPE_CHECKING:
     from perseid.jobs.model.layout import Task
     from perseid.records import Plan
-    from perseid.worker.dataflow.feed import TokenHistory
     from perseid.worker.spark.epochs import EpochRunner
 
 log = logging.getLogger("perseid.worker")
 
 
 def fence(runner: EpochRunner) -> None:
-    """Takes the state logs over from the previous owner, on all hosts that will restore.
-
-    Must run before the tokens are read: otherwise the previous owner could run a later token
-    meanwhile.
-    """
+    """Takes the state logs over from the previous owner, on all hosts that will restore."""
     if runner.context.lanes:
         _take_over(runner.context)
     else:
@@ -57,20 +49,8 @@ def _take_over(context: FragmentContext) -> None:
     adopt(LocalFiles(), context.deployment.state, context.job_uuid, number, context.owner)
 
 
-def restore_all(
-    runner: EpochRunner, plan: Plan, past: TokenHistory
-) -> tuple[int, str, tuple[str, ...]]:
-    """Restores until all partitions agree: (completed epoch, source of the restore, events)."""
-    started_s = time.monotonic()
-    gids = [t.gid for t in runner.context.layout.stateful_tasks]
-    with ThreadPoolExecutor(1, "perseid-ledgers") as pool:
-        ledgers = pool.submit(_ledgers, runner.context, plan)
-        found = agree(plan, past, gids, partial(_restore, runner), ledgers.result)
-    source = resume.summary(found.restored, time.monotonic() - started_s)
-    return found.epoch, source, found.events
-
-
-def _ledgers(context: FragmentContext, plan: Plan) -> dict[int, int]:
+def ledgers(context: FragmentContext, plan: Plan) -> dict[int, int]:
+    """By gid, the last committed epochs (`committed_epochs`)."""
     from perseid.topics.admin import TopicAdmin
     from perseid.topics.kafka_transactions import KafkaTransactions
     from perseid.topics.ledger import LedgerReader
@@ -82,7 +62,7 @@ def _ledgers(context: FragmentContext, plan: Plan) -> dict[int, int]:
         return committed_epochs(plan, context.layout, transactions, reader)
 
 
-def _restore(runner: EpochRunner, order: RestoreOrder, gids: Sequence[int]) -> list[Restored]:
+def restore(runner: EpochRunner, order: RestoreOrder, gids: Sequence[int]) -> list[Restored]:
     """Runs one Spark job per level, with one task for each slot of the level's stage."""
     context = runner.context
     found: list[Restored] = []
@@ -134,14 +114,10 @@ def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> R
     _take_over(context)  # a cluster master may run this task on another host than `fence` did
     store = open_store(context.deployment.store)
     with named(f"operator {task.operator}, partition {task.partition}: its restore"):
-        state = tasks.state_of(context, task)
-        share = flow.share(context, task)
-        work = PartitionRestore(LocalFiles(), store, state.log, task, identity, share)
-        found = work.run(order)
-        state.epoch = None
-        state.bring_to(found.epoch)
-        state.check_retained(order.base_epoch)
-    return replace(found, rows=state.rows, bytes=state.size_bytes)
+        partitions = tasks.process_of(context).partitions
+        log, share = partitions.state(task).log, flow.share(context, task)
+        work = PartitionRestore(LocalFiles(), store, log, task, identity, share)
+        return partitions.load(task, work.run(order), order.base_epoch)
 
 
 def _restored(data: bytes) -> Restored:

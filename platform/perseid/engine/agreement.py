@@ -9,16 +9,40 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from perseid.engine import resume
 from perseid.errors import RetryableError
-from perseid.worker.recovery import resume
-from perseid.worker.recovery.restore import RestoreOrder
+from perseid.records import CheckpointPointer
 
 if TYPE_CHECKING:
+    from perseid.engine.feed import TokenHistory
+    from perseid.engine.resume import Restored
     from perseid.records import Plan
-    from perseid.worker.dataflow.feed import TokenHistory
-    from perseid.worker.recovery.resume import Restored
 
 ROUNDS_MAX = 4  # each round restores at least one checkpoint earlier, and there are two
+
+
+@dataclass(frozen=True)
+class RestoreOrder:
+    """What to restore to.
+
+    `tokens`: epoch -> offset of the valid tokens after the oldest usable base. `tip_epoch`: the
+    newest of them. `taken_back_below`: a token below this offset may have been rolled back.
+    `floor`: the state must not be above this epoch; None in the first round.
+    """
+
+    tokens: Mapping[int, int]
+    tip_epoch: int
+    taken_back_below: int
+    pointers: tuple[CheckpointPointer, ...]
+    base_epoch: int
+    base_offset: int
+    generation: int
+    floor: int | None = None
+
+    @property
+    def complete_epoch(self) -> int:
+        """The epoch of the newest complete checkpoint, 0 without one."""
+        return self.pointers[0].epoch if self.pointers else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +72,7 @@ def agree(
 
     Raises:
         RetryableError: they did not agree in ROUNDS_MAX rounds.
-        PermanentError: see `resume.decide` and `restore.PartitionRestore`.
+        PermanentError: see `resume.decide` and `worker.recovery.restore.PartitionRestore`.
     """
     order = _order(plan, past)
     restored: dict[int, Restored] = {}

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from perseid.errors import ReplayDataLost
 from perseid.topics.records import EpochDone, EventTime, EventTimes, InputCheck, OperatorState
-from perseid.worker.dataflow.source import SplitCount, read_split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from perseid.engine.order import EpochOrder
-    from perseid.engine.task_report import ReadCount, Reads, TaskReport
+    from perseid.engine.task_report import Reads, TaskReport
     from perseid.jobs.model.layout import Layout
     from perseid.records import Plan
-    from perseid.topics.records import Token
-    from perseid.worker.dataflow.source import Ranges, SourcePlan
 
 
 def epoch_done(
@@ -90,23 +83,3 @@ def event_times(plan: Plan, order: EpochOrder, reads: Reads) -> EventTimes:
         times=tuple(EventTime(*key, largest[key]) for key in sorted(largest)),
         fragment=plan.only.fragment,
     )
-
-
-def read_again(ranges: Ranges, plans: Iterable[SourcePlan], token: Token) -> Reads:
-    """Reads an epoch's input again and counts it as its tasks did; skips what retention removed.
-
-    Used for event times alone: the epoch is done, and records that this revision refuses may have
-    been tolerated then.
-    """
-    found: dict[tuple[int, str], ReadCount] = {}
-    for strict in plans:
-        plan = replace(strict, tolerate=True, readers=())
-        for split in range(len(token.splits)):
-            count = SplitCount()
-            try:
-                for _ in read_split(ranges, plan, token, split, count):
-                    pass
-            except ReplayDataLost:
-                continue
-            found[split, plan.name] = count.read()
-    return found

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from perseid.engine.feed import EpochFeed, TokenHistory, history
 from perseid.errors import FencedError, PermanentError
 from perseid.topics.chain import Base
 from perseid.topics.records import Begin, Claim, InputCheck, Rewind, Token, TokenRecord
-from perseid.worker.dataflow.feed import EpochFeed, TokenHistory, history
 
 BASE = Base("u", 10, 1)
 GENERATION = 5

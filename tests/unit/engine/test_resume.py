@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perseid.engine import resume
+from perseid.engine.resume import Again, Proceed, Restored, decide
 from perseid.errors import PermanentError
-from perseid.worker.recovery import resume
-from perseid.worker.recovery.resume import Again, Proceed, Restored, decide
 
 
 def restored(*found: tuple[int, int]) -> dict[int, Restored]:

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from perseid.engine.order import EpochOrder
 from perseid.errors import FencedError
 from perseid.records import Plan
+from perseid.topics import names
 from perseid.topics.chain import Accepted, Base, Chain, Void
+from perseid.topics.codec import decode_token
 from perseid.topics.records import InputCheck, Token, TokenRecord
+
+if TYPE_CHECKING:
+    from perseid.topics.admin import TopicReader
+    from perseid.topics.log import LogReader
+
+READ_TIMEOUT_S = 30.0  # of the token log: longer than a broker needs to restart
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,14 @@ def history(base: Base, entries: Iterable[tuple[int, TokenRecord]]) -> TokenHist
             offsets = {e: o for e, o in offsets.items() if e <= chain.tip_epoch}
             checks = {e: c for e, c in checks.items() if e <= chain.tip_epoch}
     return TokenHistory(base, offsets, checks, end, rewound_at)
+
+
+def read_history(plan: Plan, tokens: LogReader, topics: TopicReader) -> TokenHistory:
+    """What the token log holds now, from the plan's base on."""
+    base, topic = base_of(plan), names.tokens(plan.job)
+    end = topics.ends([(topic, 0)])[topic, 0]
+    found = tokens.read_range(topic, 0, base.offset, end, timeout_s=READ_TIMEOUT_S)
+    return history(base, ((e.offset, decode_token(topic, e.offset, e.value)) for e in found))
 
 
 class EpochFeed:

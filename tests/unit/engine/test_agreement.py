@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from perseid.engine.agreement import ROUNDS_MAX, RestoreOrder, agree
+from perseid.engine.feed import TokenHistory
+from perseid.engine.resume import Restored
 from perseid.errors import RetryableError
 from perseid.records import CheckpointPointer, Plan
 from perseid.topics.chain import Base
-from perseid.worker.dataflow.feed import TokenHistory
-from perseid.worker.recovery.agreement import ROUNDS_MAX, agree
-from perseid.worker.recovery.restore import RestoreOrder
-from perseid.worker.recovery.resume import Restored
 
 POINTERS = tuple(CheckpointPointer(e, 1, 1, "r1", e + 10, f"c-{e}/m", 0, 100, 0) for e in (8, 4, 1))
 PLAN = Plan.fused("sums", "uuid", 3, "w1", "r1", "a", 1, 2, 12, POINTERS)

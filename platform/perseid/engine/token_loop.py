@@ -1,4 +1,4 @@
-"""What a fragment does with each record of the token log, in workers and in the simulation.
+"""What a fragment does with each record of the token log.
 
 1. A record that was taken before is skipped; a gap ends the fragment.
 2. The feed decides whether the record's epoch runs here.
@@ -8,29 +8,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from perseid.engine import checkpoints, reports
 from perseid.engine.epoch import complete
+from perseid.engine.feed import READ_TIMEOUT_S
 from perseid.engine.order import EpochOrder
 from perseid.errors import RetryableError
 from perseid.topics import names
 from perseid.topics.codec import decode_token
 from perseid.topics.records import Token
-from perseid.worker.checkpoint import parts
-from perseid.worker.epoch import reports
 
 if TYPE_CHECKING:
+    from perseid.engine.feed import EpochFeed
+    from perseid.engine.last_word import Appender
     from perseid.engine.task_report import Reads, TaskReport
     from perseid.jobs.model.layout import Layout
     from perseid.records import CheckpointPointer, Plan
     from perseid.topics.log import LogReader
-    from perseid.worker.dataflow.feed import EpochFeed
-    from perseid.worker.dataflow.source import Ranges, SourcePlan
-    from perseid.worker.epoch.last_word import Appender
-
-READ_TIMEOUT_S = 30.0  # of the token log: longer than a broker needs to restart
 
 # The order and the token as the log has it -> the merged report of the tasks, and milliseconds.
 Execute = Callable[[EpochOrder, bytes], tuple["TaskReport", int]]
@@ -69,7 +66,7 @@ class TokenLoop:
             )
         order = self._feed.feed(
             offset, decode_token(self._topic, offset, record),
-            parts.collectable(self._pointers(False)),
+            checkpoints.collectable(self._pointers(False)),
         )  # fmt: skip
         if order is not None:
             self._run(order, record)
@@ -81,7 +78,7 @@ class TokenLoop:
         # A checkpoint that has just completed counts: upon its predecessor the same parts would be
         # written again.
         known = self._pointers(token.checkpoint)
-        base = parts.base_of(known, self._plan.generation, final=token.final)
+        base = checkpoints.base_of(known, self._plan.generation, final=token.final)
         order = replace(order, base=base)
         found, took_ms = self._execute(order, record)
         done = complete(self._plan.job, self._layout, token.epoch, found)
@@ -95,19 +92,18 @@ class TokenLoop:
         ))  # fmt: skip
 
     def report_last_event_times(
-        self, tokens: LogReader, ranges: Ranges, plans: Iterable[SourcePlan]
+        self, tokens: LogReader, read_again: Callable[[Token], Reads]
     ) -> None:
         """Reports the event times of the restored epoch: its owner may have died before it did.
 
-        Without this report the watermark would wait for the next rows. Reads one epoch's input
-        again.
+        Without this report the watermark would wait for the next rows. `read_again` counts the
+        input of one epoch.
         """
         at = self.offset
         (entry,) = tokens.read_range(self._topic, 0, at, at + 1, timeout_s=READ_TIMEOUT_S)
         token = decode_token(self._topic, at, entry.value)
         if isinstance(token, Token):
-            reads = reports.read_again(ranges, plans, token)
-            self._report_event_times(EpochOrder(token, at, None), reads)
+            self._report_event_times(EpochOrder(token, at, None), read_again(token))
 
     def _report_event_times(self, order: EpochOrder, reads: Reads) -> None:
         report = reports.event_times(self._plan, order, reads)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from perseid.engine.last_word import LastWord
 from perseid.errors import RetryableError
 from perseid.testing.kafka import FakeLogWriter
 from perseid.testing.kafka_disk import ModelDisk
 from perseid.topics import codec, names
 from perseid.topics.log import ProgressLog
 from perseid.topics.records import FragmentState
-from perseid.worker.epoch.last_word import LastWord
 from support import kafka_handle
 
 RUNNING = FragmentState("u", 1, "w", "running", 0)

@@ -1,0 +1,233 @@
+"""The epochs of one fragment on Spark: the runtime of `perseid.engine.fragment`.
+
+One Structured Streaming query over the fragment's tokens. The driver handles tokens and reports,
+never data.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perseid import logs
+from perseid.errors import RetryableError
+from perseid.records import crashpoints
+from perseid.topics import names
+from perseid.topics.ranges import ColumnReader
+from perseid.worker.checkpoint import part_orders
+from perseid.worker.dataflow import source
+from perseid.worker.epoch import flow, memory
+from perseid.worker.spark import frames, query, restoring, slots, token_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from perseid.engine.agreement import RestoreOrder
+    from perseid.engine.fragment import FragmentLife
+    from perseid.engine.order import EpochOrder
+    from perseid.engine.resume import Restored
+    from perseid.engine.task_report import Reads, TaskReport
+    from perseid.jobs.model.layout import Layout
+    from perseid.jobs.model.spec import JobSpec
+    from perseid.records import CheckpointPointer, Plan
+    from perseid.topics.admin import TopicReader
+    from perseid.topics.log import LogReader
+    from perseid.topics.records import Token
+    from perseid.worker.spark.epochs import EpochRunner
+
+log = logging.getLogger("perseid.worker")
+
+
+@dataclass(frozen=True)
+class Control:
+    """How a fragment is asked to end, from other threads."""
+
+    stopping: threading.Event = field(default_factory=threading.Event)  # a running epoch is aborted
+    finishing: threading.Event = field(default_factory=threading.Event)  # no further epoch starts
+    busy: threading.Lock = field(default_factory=threading.Lock)  # while an epoch or a look runs
+
+    @property
+    def continues(self) -> bool:
+        return not (self.stopping.is_set() or self.finishing.is_set())
+
+
+class SparkRuntime:
+    """See the module's docstring. `known`: as `Runtime.known`. `close` ends the query."""
+
+    def __init__(
+        self,
+        runner: EpochRunner,
+        plan: Plan,
+        tokens: LogReader,
+        topics: TopicReader,
+        control: Control,
+        folder: Path,
+        known: Callable[[bool], tuple[CheckpointPointer, ...]],
+        judge_memory: Callable[[str, int, int], Iterable[str]],
+    ) -> None:
+        self.runner, self.plan, self.tokens, self.topics = runner, plan, tokens, topics
+        self.known = known
+        self._control, self._folder, self._judge_memory = control, folder, judge_memory
+        self._pool = ThreadPoolExecutor(3, "perseid-restore")
+        self._restored = threading.Event()  # from now on epochs may run
+        self._life: FragmentLife | None = None  # takes the records; None if the restore failed
+        self._taken_s = 0.0  # monotonic time at which the last record was handled
+        self._state_bytes: Mapping[int, int] = {}  # of the last epoch, by operator partition
+        self._query: StreamingQuery | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def spec(self) -> JobSpec:
+        return flow.spec_of(self.runner.context.job_folder)
+
+    @property
+    def layout(self) -> Layout:
+        return self.runner.context.layout
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    # Restore ------------------------------------------------------------------------------------
+
+    def fence(self) -> None:
+        restoring.fence(self.runner)
+
+    def prepare(self, base_offset: int) -> Callable[[], None]:
+        """Plans an epoch and starts the query, which takes half a second or more."""
+        begun = [
+            self._pool.submit(self.runner.prepare),
+            self._pool.submit(self._start_query, base_offset),
+        ]
+
+        def wait() -> None:
+            for work in begun:
+                work.result()
+
+        return wait
+
+    def ledgers(self) -> Callable[[], Mapping[int, int]]:
+        return self._pool.submit(restoring.ledgers, self.runner.context, self.plan).result
+
+    def restore(self, order: RestoreOrder, gids: Sequence[int]) -> list[Restored]:
+        return restoring.restore(self.runner, order, gids)
+
+    def read_again(self, token: Token) -> Reads:
+        context = self.runner.context
+        with closing(ColumnReader(context.brokers)) as reader:  # not shared: fragments are threads
+            return source.read_again(reader, frames.timed_plans(context), token)
+
+    # Epochs -------------------------------------------------------------------------------------
+
+    def follow(self, life: FragmentLife) -> None:
+        self._life = life
+        self._restored.set()
+        assert self._query is not None, "`prepare` has started it"
+        try:
+            while not self._query.awaitTermination(part_orders.LOOK_S):
+                self._look(life)
+        except Exception as error:  # Spark wraps what the batch raised: raise the original error
+            raise self._error or error from None
+        if not self._control.stopping.is_set():
+            raise RetryableError("the streaming query ended by itself")
+
+    def execute(self, order: EpochOrder, record: bytes) -> tuple[TaskReport, int]:
+        if self._life is not None and order.token.epoch <= self._life.replay_to:
+            crashpoints.reach("replay.during")
+        logs.bind(job=self.plan.job, generation=self.plan.generation, epoch=order.token.epoch)
+        started = time.monotonic()
+        done = self.runner.run(order, record)
+        crashpoints.reach("epoch.before-report")
+        self._state_bytes = done.state_bytes
+        return done, round((time.monotonic() - started) * 1000)
+
+    def after(self, order: EpochOrder) -> None:
+        self.runner.clean()  # while the coordinator grants the next epoch
+        if memory.is_judged(order.token):
+            self._judge(order.token.epoch)
+
+    def _judge(self, epoch: int) -> None:
+        sizes = self._state_bytes
+        warnings = self.runner.memory.look(epoch, sizes)
+        if self.runner.context.lanes:  # otherwise the state is on other machines
+            warnings += tuple(self._judge_memory(self.plan.job, epoch, sum(sizes.values())))
+        for warning in warnings:
+            if self._life is not None:
+                self._life.report("warning", events=(warning,))
+
+    def take_over_orders(self) -> None:
+        from perseid.worker.checkpoint.checkpoints import take_over_orders
+
+        slots.everywhere(self.runner, take_over_orders)
+
+    def _look(self, life: FragmentLife) -> None:
+        waited_s = time.monotonic() - self._taken_s
+        if waited_s < part_orders.LOOK_S or not self._control.continues:
+            return
+        if self._control.busy.acquire(blocking=False):
+            try:
+                life.look()
+            finally:
+                self._control.busy.release()
+
+    # Query --------------------------------------------------------------------------------------
+
+    def _start_query(self, base_offset: int) -> None:
+        """Its epochs wait for the restore."""
+        context, topic = self.runner.context, names.tokens(self.plan.job)
+        tokens = token_source.source_class(context.brokers, topic, base_offset, context.token)
+        name = self._folder.name
+        self._query = query.start(self.runner.spark, name, self._folder, tokens, self._take)
+        if self._control.stopping.is_set():  # `stop` has found no query to end
+            self.stop()
+
+    def _take(self, rows: query.Records) -> None:
+        """One micro-batch; runs in a thread of Spark's gateway."""
+        logs.bind(job=self.plan.job, generation=self.plan.generation)
+        self._restored.wait()
+        life = self._life
+        if life is None:
+            return
+        ahead = query.read_ahead(
+            self.tokens, names.tokens(self.plan.job), lambda: life.offset,
+            lambda: self._control.continues, self.runner.context.deployment.read_ahead_s,
+        )  # fmt: skip
+        try:
+            for offset, record in chain(rows, ahead):
+                self._on_record(life, offset, record)
+        except BaseException as error:
+            self._error = error
+            raise
+        if self._control.finishing.is_set():
+            self._control.stopping.wait()  # otherwise Spark starts one empty batch after another
+
+    def _on_record(self, life: FragmentLife, offset: int, record: bytes) -> None:
+        with self._control.busy:
+            if self._control.continues:
+                life.take(offset, record)
+                self._taken_s = time.monotonic()
+
+    def stop(self) -> None:
+        """Ends what `prepare` began, also when the restore failed; raises nothing."""
+        self._restored.set()
+        if self._query is not None:
+            try:
+                self._query.stop()
+            except Exception as error:  # Spark itself may have ended
+                log.warning("the query cannot be stopped: %s", error)
+
+    def close(self) -> None:
+        """Ends the query and deletes its files."""
+        self._pool.shutdown()
+        self.stop()
+        self.runner.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
