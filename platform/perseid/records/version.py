@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 
-PROTOCOL = 4  # a token's ranges have a few bytes each, so that 10,000 partitions fit
+PROTOCOL = 5  # state logs lie below their replica, so an older owner would not be fenced
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,13 @@ from perseid.jobs.model.layout import Task
 from perseid.records import CheckpointPointer, Plan
 from perseid.state.durability.blob import Identity
 from perseid.state.durability.files import Files, LocalFiles
-from perseid.state.durability.log import StateLog, log_directory, owner_directory, owner_name
+from perseid.state.durability.log import StateLog
+from perseid.state.durability.owners import (
+    log_directory,
+    owner_directory,
+    owner_name,
+    replica_directory,
+)
 from perseid.state.primitives.primitive import bind
 from perseid.worker.epoch.partition_state import PartitionState
 from perseid.worker.recovery.resplit import Share
@@ -126,9 +132,9 @@ class Inspector:
         return logs
 
     def _owners(self, place: Place) -> list[str]:
-        layout = f"{self.root}/{place.plan.job_uuid}/{place.plan.layout}"
+        directory = replica_directory(self.root, place.plan.job_uuid, place.plan.layout)
         try:
-            return [name for name in self.files.list(layout) if name.startswith("g")]
+            return [name for name in self.files.list(directory) if name.startswith("g")]
         except FileNotFoundError:
             return []
 

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from perseid.engine import resume
 from perseid.engine.feed import EpochFeed
 from perseid.errors import DamagedFile
-from perseid.state.durability import blob
+from perseid.state.durability import blob, owners
 from perseid.state.durability.log import StateLog
 from perseid.worker.epoch.partition_state import PartitionState
 from perseid.worker.recovery.restore import PartitionRestore
@@ -75,6 +75,15 @@ def collecting_takes_the_base() -> AbstractContextManager[Any]:
                 self._files.delete(self._path("snapshot", epoch))
 
     return patch.object(StateLog, "collect", mutant)
+
+
+def replicas_share_a_directory() -> AbstractContextManager[Any]:
+    """The takeover of one replica deletes or takes the logs of the others."""
+
+    def mutant(root: str, job_uuid: str, layout: int, replica: str = "") -> str:
+        return f"{root}/{job_uuid}/{layout}"
+
+    return patch.object(owners, "replica_directory", mutant)
 
 
 def checksums_are_not_checked() -> AbstractContextManager[Any]:

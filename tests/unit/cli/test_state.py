@@ -26,7 +26,8 @@ from perseid.registry.port import Create
 from perseid.state import Pool, Table, Value
 from perseid.state.durability import blob
 from perseid.state.durability.files import LocalFiles
-from perseid.state.durability.log import StateLog, adopt, log_directory, owner_directory, owner_name
+from perseid.state.durability.log import StateLog
+from perseid.state.durability.owners import adopt, log_directory, owner_directory, owner_name
 from perseid.state.primitives.primitive import bind
 from perseid.testing.kafka import FakeTopics, ModelKafka
 from perseid.testing.registry import FakeZooKeeper

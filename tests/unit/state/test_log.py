@@ -8,14 +8,8 @@ import pytest
 
 from perseid.errors import DamagedFile, FencedError, RetryableError
 from perseid.state.durability.blob import Identity
-from perseid.state.durability.log import (
-    LogEntry,
-    StateLog,
-    adopt,
-    log_directory,
-    owner_directory,
-    owner_name,
-)
+from perseid.state.durability.log import LogEntry, StateLog
+from perseid.state.durability.owners import adopt, log_directory, owner_directory, owner_name
 from perseid.testing.files import MemoryFiles
 
 ROOT, UUID, LAYOUT = "/state", "uuid", 1
@@ -126,7 +120,7 @@ def test_collect_keeps_the_base_of_what_remains() -> None:
 
 
 def path_of(log: StateLog, name: str) -> str:
-    return f"{ROOT}/{UUID}/{LAYOUT}/{owner_name(1, 'a')}/counts-0/{name}"
+    return f"{log.directory}/{name}"
 
 
 def test_a_damaged_delta_is_refused_and_repair_keeps_what_is_before_it() -> None:
@@ -235,28 +229,3 @@ def test_a_zombie_in_the_middle_of_an_append_is_fenced() -> None:
     with pytest.raises(FencedError):
         zombie.append(10, 1, token(10), content(10))
     assert new_owners[0].last_epoch() == 9
-
-
-def test_adoption_takes_the_newest_and_removes_the_rest() -> None:
-    files = MemoryFiles()
-    for generation in (2, 4):
-        files.make_directory(
-            f"{ROOT}/{UUID}/{LAYOUT}/{owner_name(generation, 'x')}/counts-0", parents=True
-        )
-    mine = owner_name(5, "b")
-    assert adopt(files, ROOT, UUID, LAYOUT, mine) == owner_name(4, "x")
-    assert adopt(files, ROOT, UUID, LAYOUT, mine) is None
-    assert files.list(f"{ROOT}/{UUID}/{LAYOUT}") == [mine]
-    assert adopt(files, ROOT, "other", LAYOUT, mine) is None
-    with pytest.raises(FencedError):
-        adopt(files, ROOT, UUID, LAYOUT, owner_name(5, "a"))
-
-
-def test_adoption_removes_what_the_dead_owner_left_half_written() -> None:
-    files = MemoryFiles()
-    filled(files)
-    owned = owner_directory(ROOT, UUID, LAYOUT, owner_name(1, "a"))
-    files.write_new(f"{owned}/counts-0/.e-000000000010.delta.77-ab.tmp", [b"half"])
-    owned_log(files, generation=2)
-    new_owner = owner_directory(ROOT, UUID, LAYOUT, owner_name(2, "a"))
-    assert not [n for n in files.list(f"{new_owner}/counts-0") if n.endswith(".tmp")]

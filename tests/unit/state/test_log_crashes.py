@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 from perseid.errors import DamagedFile, RetryableError
 from perseid.state import Matrix, Pool, Set, Table, Timers, Value, Vector
 from perseid.state.durability.blob import Identity
-from perseid.state.durability.log import StateLog, adopt, log_directory, owner_directory, owner_name
+from perseid.state.durability.log import StateLog
+from perseid.state.durability.owners import adopt, log_directory, owner_directory, owner_name
 from perseid.state.primitives.arrow import ipc_bytes, ipc_table
 from perseid.state.primitives.primitive import Primitive
 from perseid.testing.files import Crashed, MemoryFiles

@@ -24,7 +24,8 @@ from perseid.state.durability.checkpoint import (
     write_manifest,
     write_part,
 )
-from perseid.state.durability.log import StateLog, adopt, log_directory, owner_directory, owner_name
+from perseid.state.durability.log import StateLog
+from perseid.state.durability.owners import adopt, log_directory, owner_directory, owner_name
 from perseid.state.primitives.primitive import bind
 from perseid.testing.files import MemoryFiles
 from perseid.testing.store import MemoryStore

@@ -22,7 +22,7 @@ from perseid.jobs.validation import parse
 from perseid.records import Deployment
 from perseid.state import Table
 from perseid.state.durability.files import LocalFiles
-from perseid.state.durability.log import adopt
+from perseid.state.durability.owners import adopt
 from perseid.topics.records import Token
 from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.dataflow.edges import inputs

@@ -11,12 +11,17 @@ from perseid.errors import FencedError, RetryableError
 from perseid.records.marks import Mark
 from perseid.state.durability.blob import Identity
 from perseid.state.durability.files import Files
-from perseid.state.durability.log import adopt, owner_name
+from perseid.state.durability.owners import (
+    adopt,
+    owner_directory,
+    owner_name,
+    replica_directory,
+)
 from perseid.testing.files import MemoryFiles
 from perseid.worker.checkpoint.part_orders import FOLDER, forget, note, take_over
 from perseid.worker.checkpoint.parts import PartOrder
 
-OWNED = f"/state/uuid/1/{owner_name(7, 'w1-a')}"
+OWNED = owner_directory("/state", "uuid", 1, owner_name(7, "w1-a"))
 ORDER = PartOrder(
     "job", Identity("uuid", 1, "counts-2", 0), f"{OWNED}/counts-2-0", 7, 12, 30, ("m", 5),
     {"n": {}}, ("out.late",),
@@ -112,7 +117,7 @@ def test_a_fenced_process_notes_nothing_and_takes_nothing(files: MemoryFiles) ->
     with pytest.raises(FencedError):
         note(files, ORDER, DEAD)
     assert taken(files) == []
-    assert files.list("/state/uuid/1") == [owner_name(8, "w2-a")]
+    assert files.list(replica_directory("/state", "uuid", 1)) == [owner_name(8, "w2-a")]
 
 
 def test_who_is_fenced_in_the_midst_of_it_gets_no_directory_back() -> None:
@@ -128,4 +133,4 @@ def test_who_is_fenced_in_the_midst_of_it_gets_no_directory_back() -> None:
     files.make_directory(ORDER.directory, parents=True)
     note(files, ORDER, DEAD)
     assert taken(files) == []
-    assert files.list("/state/uuid/1") == [owner_name(8, "w2-a")]
+    assert files.list(replica_directory("/state", "uuid", 1)) == [owner_name(8, "w2-a")]

@@ -22,7 +22,7 @@ def deployment(state: Path, zookeeper: str = "zk:2181") -> Deployment:
 def begun(jobs: RemovedJobs, state: Path, *uuids: str) -> None:
     for job_uuid in uuids:
         jobs.begins(job_uuid)
-        log = state / job_uuid / "1" / "g0000000001-w1-x" / "counts-0"
+        log = state / job_uuid / "1" / "main" / "g0000000001-w1-x" / "counts-0"
         log.mkdir(parents=True)
         (log / "delta").write_bytes(b"rows")
 

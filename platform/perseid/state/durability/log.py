@@ -8,13 +8,11 @@ so the state at any epoch is a snapshot and the deltas after it. The appearance 
 name is the commit point of the epoch for this partition. Files never change: a second writer of an
 epoch gets the first writer's file.
 
-The directory's path contains the owner's generation. A new owner renames it (`adopt`), after which
-the old owner's next write fails with FencedError.
+Whose log it is follows from its directory (`owners`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -24,11 +22,10 @@ from perseid.errors import DamagedFile, FencedError, RetryableError
 from perseid.records import crashpoints
 from perseid.state.durability import blob
 from perseid.state.durability.blob import Header, Identity, Sections
-from perseid.state.durability.files import TEMPORARY, Files
+from perseid.state.durability.files import Files
 
 DELTA = "delta"
 SNAPSHOT = "snapshot"
-_OWNER = re.compile(r"g\d{10}-")
 _NAMES = re.compile(r"^([es])-(\d{12})\.(?:delta|snapshot)$", re.MULTILINE)  # one per line
 
 
@@ -326,68 +323,6 @@ class fenced:
             raise FencedError(
                 f"the state log {self._directory} is gone: a newer owner has taken it"
             ) from error
-
-
-def owner_directory(root: str, job_uuid: str, layout: int, owner: str) -> str:
-    """The directory in which `owner` has the logs of a job's layout."""
-    return f"{root}/{job_uuid}/{layout}/{owner}"
-
-
-def log_directory(owned: str, operator: str, partition: int) -> str:
-    """The log of one operator partition inside an owner's directory."""
-    return f"{owned}/{operator}-{partition}"
-
-
-def owner_name(generation: int, incarnation: str) -> str:
-    """An owner's name; names sort by generation."""
-    return f"g{generation:010d}-{incarnation}"
-
-
-def adopt(files: Files, root: str, job_uuid: str, layout: int, owner: str) -> str | None:
-    """Takes over the logs of the newest owner before `owner`; returns its name, None if none.
-
-    Afterwards `owner`'s directory exists and no older one does. FencedError when an owner of the
-    same or a higher generation exists: then this caller is out of date.
-    """
-    layout_directory = f"{root}/{job_uuid}/{layout}"
-    mine = owner_directory(root, job_uuid, layout, owner)
-    files.make_directory(layout_directory, parents=True)
-    adopted = None
-    while True:
-        names = [name for name in files.list(layout_directory) if _OWNER.match(name)]
-        others = [name for name in names if name != owner]
-        newer = [name for name in others if name[:11] >= owner[:11]]
-        if newer:
-            raise FencedError(f"{layout_directory}/{newer[-1]} is of a newer owner than {owner}")
-        if owner in names or not others:
-            break
-        # Another process, of this owner or of one in between, may be faster: then check again.
-        left = _temporaries(files, f"{layout_directory}/{others[-1]}")
-        if files.rename(f"{layout_directory}/{others[-1]}", mine):
-            adopted = others.pop()
-            for path in left:
-                files.delete(f"{mine}/{path}")
-            break
-    files.make_directory(mine)
-    for name in others:
-        files.delete(f"{layout_directory}/{name}")
-    return adopted
-
-
-def forget_layouts(files: Files, root: str, job_uuid: str, below: int) -> None:
-    """Deletes this host's logs of the job's layouts below `below`."""
-    for layout in range(1, below):
-        files.delete(f"{root}/{job_uuid}/{layout}")
-
-
-def _temporaries(files: Files, owned: str) -> list[str]:
-    """Incomplete files that a dead owner left, relative to its directory."""
-    found = []
-    with contextlib.suppress(FileNotFoundError):  # it may be renamed concurrently
-        for log in files.list(owned):
-            names = files.list(f"{owned}/{log}")
-            found += [f"{log}/{name}" for name in names if name.endswith(TEMPORARY)]
-    return found
 
 
 def _then_reach(chunks: Iterable[memoryview], operator: str) -> Iterator[memoryview]:

@@ -15,7 +15,7 @@ from perseid.engine.task_report import Reads, TaskReport
 from perseid.errors import FencedError, PerseidError, RetryableError
 from perseid.jobs.model.layout import Task, build
 from perseid.records import CheckpointPointer, Plan
-from perseid.state.durability.log import adopt
+from perseid.state.durability.owners import adopt
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import Defect, Group, Signal
 from perseid.testing.simulation.ports import (

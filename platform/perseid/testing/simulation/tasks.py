@@ -25,8 +25,8 @@ from perseid.jobs.model.spec import JobSpec, SinkSpec, output_of
 from perseid.records import Plan
 from perseid.records.marks import Mark
 from perseid.state.durability import blob
-from perseid.state.durability.log import (
-    StateLog,
+from perseid.state.durability.log import StateLog
+from perseid.state.durability.owners import (
     forget_layouts,
     log_directory,
     owner_directory,

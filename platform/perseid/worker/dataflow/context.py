@@ -14,7 +14,7 @@ from perseid.jobs.model.layout import Layout
 from perseid.jobs.model.trees import open_archive
 from perseid.records import Deployment
 from perseid.records.access import Brokers
-from perseid.state.durability.log import owner_directory, owner_name
+from perseid.state.durability.owners import owner_directory, owner_name
 from perseid.topics.records import Token
 
 SINGLE_TASK_RECORDS_MAX = 20_000  # a smaller epoch is one task: more tasks would cost more

@@ -20,7 +20,8 @@ from perseid.errors import BadInputError
 from perseid.jobs.model.spec import output_of
 from perseid.state.durability.blob import Identity
 from perseid.state.durability.files import LocalFiles
-from perseid.state.durability.log import StateLog, forget_layouts, log_directory
+from perseid.state.durability.log import StateLog
+from perseid.state.durability.owners import forget_layouts, log_directory
 from perseid.state.primitives.primitive import bind
 from perseid.worker.dataflow.edges import Row, inputs
 from perseid.worker.dataflow.failures import named

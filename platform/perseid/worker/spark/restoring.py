@@ -17,7 +17,7 @@ from perseid.engine.agreement import RestoreOrder
 from perseid.engine.resume import Restored
 from perseid.state.durability.blob import Identity
 from perseid.state.durability.files import LocalFiles
-from perseid.state.durability.log import adopt
+from perseid.state.durability.owners import adopt
 from perseid.topics.transactions import SPARES_MAX
 from perseid.worker.dataflow import graph
 from perseid.worker.dataflow.context import FragmentContext
