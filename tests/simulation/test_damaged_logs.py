@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from perseid.state.durability.outputs import OUTPUTS
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.scenario import Outcome, run
 from perseid.testing.simulation.scripts import DamagedLogs
@@ -36,6 +37,14 @@ def test_damage_that_an_epoch_meets_is_mended_by_a_restore(echoed: bool) -> None
     assert found["damage met"] >= 2
     assert found["damage found"] >= 2
     assert found["restored from checkpoint"] >= 2
+
+
+def test_damaged_outputs_cost_no_checkpoint() -> None:
+    """The state is in the deltas: a log whose outputs are needed again goes back by itself."""
+    shape = replace(DamagedLogs.SHAPE, echoed=False, retains=True)
+    found = met(played(DamagedLogs(kind=OUTPUTS, kills=True), shape))
+    assert found["damage found"] >= len(SEEDS) // 2
+    assert not found["restored from checkpoint"]
 
 
 def test_damage_that_only_a_checkpoint_meets_is_mended_too() -> None:

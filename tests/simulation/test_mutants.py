@@ -52,6 +52,8 @@ FOUND_BY = {
     "checkpoints_without_output": 50,
     "logs_are_trimmed_after_the_newest": 0,
     "last_ledger_records_are_trimmed": 0,
+    "deltas_appear_before_their_outputs": 1,
+    "outputs_are_released_too_early": 0,
     "expired_bases_are_waited_for": 381,
     "superseded_checkpoints_are_waited_for": 201,
     "topics_are_not_identified": 21,

@@ -35,7 +35,9 @@ PROTOCOL = [
         "sink.sink_outputs", "sink.transaction",
     )
 ] + [
-    "perseid.state.durability." + name for name in ("blob", "checkpoint", "log", "merging")
+    "perseid.state.durability." + name for name in (
+        "blob", "checkpoint", "log", "merging", "outputs", "owners",
+    )
 ] + [
     "perseid.topics." + name for name in ("chain", "codec", "ledger", "log", "records")
 ] + ["perseid.registry.facade", "perseid.registry.fenced", "perseid.jobs.model.layout"]  # fmt: skip

@@ -26,9 +26,12 @@ from support.mutants.planting import Planted
 
 SMALL = Shape(workers=2, totals=2, relays=0, period_s=1.0)
 APART = Shape(workers=2, totals=1, relays=0, period_s=0.5)
+RETAINING = Shape(workers=2, hosts=1, totals=2, relays=2, sink_on_totals=True, period_s=1.0,
+                  retains=True)  # fmt: skip
 SINGLE = Shape(workers=2, hosts=1, totals=1, relays=0)
 # Zombie attempts of tasks that outlive checkpoints.
 LATE_PARTS = Swarm(switch=0.02, twin_task=0.02, kill_worker=0.002, asks=True)
+RETRIED = Swarm(switch=0.02, kill_task=0.02, twin_task=0.01)
 LOST_TAILS = Swarm(switch=0.02, lose_tails=0.1)
 # Restores from older checkpoints while reports of parts based on newer ones are late.
 DAMAGED_PARTS = Swarm(
@@ -71,6 +74,8 @@ _SET_UP = (
     Planted(tokens.watchers_pass_over_what_is_lost, SMALL, LOST_TAILS),
     Planted(tokens.sources_that_were_cut_are_read_on, SINGLE, SourceCut()),
     Planted(tokens.last_words_are_reported_once, SMALL, LOST_TAILS),
+    Planted(states.deltas_appear_before_their_outputs, RETAINING, RETRIED),
+    Planted(states.outputs_are_released_too_early, RETAINING, RETRIED),
     Planted(mended.expired_bases_are_waited_for, APART, DAMAGED_PARTS),
     Planted(mended.kinds_of_parts_share_a_name, SMALL, LATE_PARTS),
     Planted(

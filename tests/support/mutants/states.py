@@ -11,7 +11,8 @@ from perseid.engine import resume
 from perseid.engine.feed import EpochFeed
 from perseid.errors import DamagedFile
 from perseid.state.durability import blob, owners
-from perseid.state.durability.log import StateLog
+from perseid.state.durability.log import DELTA, LogEntry, StateLog
+from perseid.state.durability.outputs import OUTPUTS
 from perseid.worker.epoch.partition_state import PartitionState
 from perseid.worker.recovery.restore import PartitionRestore
 
@@ -75,6 +76,35 @@ def collecting_takes_the_base() -> AbstractContextManager[Any]:
                 self._files.delete(self._path("snapshot", epoch))
 
     return patch.object(StateLog, "collect", mutant)
+
+
+def deltas_appear_before_their_outputs() -> AbstractContextManager[Any]:
+    """An epoch is committed by its delta, and its outputs are written after that."""
+    append = StateLog.append
+
+    def mutant(
+        self: StateLog, epoch: int, generation: int, offset: int, sections: Any, outputs: Any = None
+    ) -> LogEntry:
+        if not outputs or not self.retains:
+            return append(self, epoch, generation, offset, sections, outputs)
+        header = blob.Header(DELTA, self.identity, epoch, generation, offset)
+        with patch.object(self._files, "write_new", lambda *_: True):
+            named = self._outputs.write(header, outputs)
+        entry = append(self, epoch, generation, offset, {OUTPUTS: named, **sections})
+        self._outputs.write(header, outputs)
+        return entry
+
+    return patch.object(StateLog, "append", mutant)
+
+
+def outputs_are_released_too_early() -> AbstractContextManager[Any]:
+    """Outputs are removed up to the newest epoch, which a task may have to return again."""
+    release = StateLog.release
+
+    def mutant(self: StateLog, epoch: int) -> None:
+        release(self, self.last_epoch() or epoch)
+
+    return patch.object(StateLog, "release", mutant)
 
 
 def replicas_share_a_directory() -> AbstractContextManager[Any]:

@@ -14,7 +14,7 @@ from perseid.records import WorkerInfo, entries
 from perseid.records.version import PROTOCOL, Build, this_build
 from perseid.registry import Registry, codec, paths, versions
 from perseid.registry.versions import Written
-from perseid.state.durability import blob, checkpoint
+from perseid.state.durability import blob, checkpoint, outputs, owners
 from perseid.state.primitives import deltas, dense, keyed, pool
 from perseid.testing.registry import FakeZooKeeper
 
@@ -22,7 +22,7 @@ SCHEMAS = Path(perseid.topics.__file__).parent / "schemas"
 # What processes of one protocol must agree on. A change of it is seen here: if another version of
 # this protocol could misread it, raise PROTOCOL; if not, write why in the commit. Put the new value
 # here.
-AGREED = (5, "cdc2552104f55ba6")
+AGREED = (5, "e867e9c9cf85be08")
 
 
 def agreed() -> str:
@@ -33,7 +33,7 @@ def agreed() -> str:
     numbers = [codec.FORMAT, blob.VERSION, checkpoint.FORMAT]
     columns = [
         deltas.DELETED, deltas.ROW, deltas.COUNT, deltas.JOINED, keyed.WRITTEN,
-        dense.INDEX, dense.VALUE, pool.BEFORE,
+        dense.INDEX, dense.VALUE, pool.BEFORE, outputs.OUTPUTS, owners.MAIN,
     ]  # fmt: skip
     text = "\n".join([*sorted(fields), *schemas, *map(str, [*numbers, *columns])])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

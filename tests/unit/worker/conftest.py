@@ -69,6 +69,7 @@ class Partition:
     owner: str = OWNER
     operator: type[Operator] = Totals
     parallelism: int = 1
+    retains: bool = False
 
     @property
     def directory(self) -> str:
@@ -78,7 +79,7 @@ class Partition:
 
     def log(self) -> StateLog:
         """The log as a process of the owner opens it."""
-        return StateLog(self.files, self.directory, self.identity)
+        return StateLog(self.files, self.directory, self.identity, retains=self.retains)
 
     def snapshot_files(self) -> list[str]:
         names = self.files.list(self.directory)

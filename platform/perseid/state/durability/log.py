@@ -1,7 +1,8 @@
 """The state log of one operator partition: a directory of immutable files.
 
-    s-<epoch>.snapshot   the state at the end of the epoch
-    e-<epoch>.delta      the changes of the epoch, and its outputs
+    s-<epoch>.snapshot        the state at the end of the epoch
+    e-<epoch>.delta           the changes of the epoch, and its outputs or the name of their file
+    e-<epoch>-<crc>.outputs   its outputs, in a log that retains them (`outputs`)
 
 A log begins with a snapshot (an empty one for a new job) and then holds every epoch without a gap,
 so the state at any epoch is a snapshot and the deltas after it. The appearance of a delta under its
@@ -23,6 +24,7 @@ from perseid.records import crashpoints
 from perseid.state.durability import blob
 from perseid.state.durability.blob import Header, Identity, Sections
 from perseid.state.durability.files import Files
+from perseid.state.durability.outputs import OUTPUTS, Mending, OutputFiles, crc_of
 
 DELTA = "delta"
 SNAPSHOT = "snapshot"
@@ -44,15 +46,22 @@ class LogEntry:
 class StateLog:
     """The log in `directory`, which `adopt` and `create` have made. Safe in several processes.
 
+    `retains`: outputs get files of their own and stay until `release`; else they are in the deltas
+    and stay as long as these. A log may hold epochs of both kinds.
     Every method raises FencedError when the directory is gone, DamagedFile when a file differs from
     what was written; `repair` then keeps only sound files.
     """
 
-    def __init__(self, files: Files, directory: str, identity: Identity) -> None:
+    def __init__(
+        self, files: Files, directory: str, identity: Identity, *, retains: bool = False
+    ) -> None:
         self._files = files
+        self._outputs = OutputFiles(files, directory)
         self.directory = directory
         self.identity = identity
+        self.retains = retains
         self._tip: int | None = None  # the newest epoch that this object has read or written
+        self._without_outputs: frozenset[int] = frozenset()  # as the last repair found
 
     # Begin --------------------------------------------------------------------------------------
 
@@ -85,6 +94,31 @@ class StateLog:
             return self._decoded(DELTA, epoch)
         except FileNotFoundError:
             return None
+
+    def outputs(self, entry: LogEntry) -> Sections | None:
+        """The outputs of a delta that are in a file of their own; {} when it names none.
+
+        None when they were released or lost: the state is there, and the epoch cannot be returned.
+        """
+        named = entry.sections.get(OUTPUTS)
+        if named is None:
+            return {}
+        found = self._outputs.read(entry.header, named)
+        if found is None:
+            self._listed("e")  # FencedError when the whole directory is gone
+        return found
+
+    def outputs_from(self, last: int) -> int:
+        """The first epoch from which on every epoch up to `last` can be returned.
+
+        `last` + 1 when not even `last` can. The outputs that are there are those that this object's
+        `repair` has found: it has read all files.
+        """
+        returned = set(self.epochs()) - self._without_outputs
+        first = last + 1
+        while first - 1 in returned:
+            first -= 1
+        return first
 
     def snapshot(self, epoch: int) -> LogEntry:
         """The snapshot of `epoch`."""
@@ -147,19 +181,30 @@ class StateLog:
     # Write --------------------------------------------------------------------------------------
 
     def append(
-        self, epoch: int, generation: int, token_offset: int, sections: Mapping[str, Any]
-    ) -> LogEntry:
-        """Commits `epoch`. Returns an existing valid file of the same token instead.
+        self, epoch: int, generation: int, token_offset: int, sections: Mapping[str, Any],
+        outputs: Mapping[str, Any] | None = None,
+    ) -> LogEntry:  # fmt: skip
+        """Commits `epoch`. Returns an existing valid delta of the same token instead.
 
-        RetryableError when the existing file has another token (discard it first), or when the
-        epoch is not the next one.
+        `sections`: of the delta. `outputs`: further ones that are needed only to return the epoch
+        again. RetryableError when the existing delta has another token (discard it first), or when
+        the epoch is not the next one.
         """
         if self._tip != epoch - 1:
             self._refuse_gap(epoch)
         header = Header(DELTA, self.identity, epoch, generation, token_offset)
+        named = None
+        if outputs and self.retains:
+            with fenced(self.directory):
+                named = self._outputs.write(header, outputs)
+            sections = {OUTPUTS: named, **sections}
+        elif outputs:
+            sections = {**outputs, **sections}
         entry = self._write(header, sections)
         if entry is None:
             entry = LogEntry(header, {name: memoryview(data) for name, data in sections.items()})
+        elif named is not None and bytes(entry.sections.get(OUTPUTS, b"")) != named:
+            self._outputs.delete(epoch, crc_of(named))  # the other attempt emitted other rows
         crashpoints.reach("log.after-rename", self.identity.operator)
         self._tip = epoch
         return entry
@@ -176,20 +221,35 @@ class StateLog:
     # Remove -------------------------------------------------------------------------------------
 
     def discard_from(self, epoch: int) -> None:
-        """Removes deltas and snapshots of `epoch` and later, the newest first."""
+        """Removes snapshots and deltas of `epoch` and later, the newest first.
+
+        Outputs go with the delta that names them, and no others: a concurrent attempt may be about
+        to name those.
+        """
         self._tip = None
         for found in reversed(self.snapshots()):
             if found >= epoch:
                 self._files.delete(self._path(SNAPSHOT, found))
+        apart = self._apart()
         for found in reversed(self.epochs()):
             if found >= epoch:
+                named = self._named(found) if found in apart else None
                 self._files.delete(self._path(DELTA, found))
+                if named is not None:
+                    self._outputs.delete(found, named)
+
+    def release(self, epoch: int) -> None:
+        """Removes the output files of the epochs up to `epoch`, which no reader needs any more."""
+        for found, crcs in self._apart().items():
+            if found <= epoch:
+                for crc in crcs:
+                    self._outputs.delete(found, crc)
 
     def collect(self, checkpoint_epoch: int) -> None:
         """Removes what a complete checkpoint of `checkpoint_epoch` makes unnecessary.
 
         The newest snapshot at or before it stays as the base, with all deltas after it; without
-        such a snapshot nothing is removed.
+        such a snapshot nothing is removed. Output files stay, but for those that no delta names.
         """
         snapshots = self.snapshots()
         base = max((e for e in snapshots if e <= checkpoint_epoch), default=None)
@@ -198,9 +258,24 @@ class StateLog:
         for epoch in snapshots:
             if epoch < base:
                 self._files.delete(self._path(SNAPSHOT, epoch))
+        apart = self._apart()
         for epoch in self.epochs():
             if epoch <= base:
+                crcs = apart.get(epoch, [])
+                if len(crcs) > 1:  # of other attempts, while the delta still names the right one
+                    named = self._named(epoch)
+                    for crc in crcs:
+                        if crc != named:
+                            self._outputs.delete(epoch, crc)
                 self._files.delete(self._path(DELTA, epoch))
+
+    def _named(self, epoch: int) -> int | None:
+        """The CRC of the outputs that a delta names; None if it names none or is not readable."""
+        try:
+            named = self.entry(epoch).sections.get(OUTPUTS)
+        except DamagedFile:
+            return None
+        return None if named is None else crc_of(named)
 
     def repair(self) -> list[str]:
         """Keeps only sound files; returns the problems found, empty without any.
@@ -208,35 +283,40 @@ class StateLog:
         Damaged files are renamed to `<name>.damaged`. The newest sound snapshot stays, with the
         deltas after it up to the first damaged or missing one, and with the files before it that
         have no gap. Afterwards `load` works; if it returns nothing, a checkpoint must be restored.
+        An epoch whose outputs are damaged or missing stays: `outputs_from` leaves it out.
         """
         self._tip = None
-        problems: list[str] = []
-        good = [e for e in self.snapshots() if self._sound(SNAPSHOT, e, problems)]
+        with fenced(self.directory):
+            mending = Mending(self._outputs)
+        good = [e for e in self.snapshots() if self._sound(SNAPSHOT, e, mending)]
         if not good:
             self.discard_from(0)
-            return problems
+            mending.discard_unnamed(-1)
+            return mending.problems
         reached = max(good)
-        self._discard_before_gap(good, problems)
+        base = self._discard_before_gap(good, mending)
         for epoch in self.epochs():
             if epoch <= reached:
                 continue
-            if epoch == reached + 1 and self._sound(DELTA, epoch, problems):
+            if epoch == reached + 1 and self._sound(DELTA, epoch, mending):
                 reached = epoch
             else:
-                problems.append(f"{self.directory}: epochs from {reached + 1} on are lost")
+                mending.problems.append(f"{self.directory}: epochs from {reached + 1} on are lost")
                 self.discard_from(reached + 1)
                 break
-        return problems
+        mending.discard_unnamed(base)
+        self._without_outputs = frozenset(mending.missing)
+        return mending.problems
 
-    def _discard_before_gap(self, good: list[int], problems: list[str]) -> None:
+    def _discard_before_gap(self, good: list[int], mending: Mending) -> int:
         """Keeps, up to the newest snapshot, a base and all deltas after it.
 
         `good` are the sound snapshots. The newest state does not need older files, but returning
-        the output of an older epoch again would meet a gap among their deltas.
+        the output of an older epoch again would meet a gap among their deltas. Returns the base.
         """
         first = max(good)  # all deltas above it, up to the newest snapshot, are sound
         held = set(self.epochs())
-        while first in held and self._sound(DELTA, first, problems):
+        while first in held and self._sound(DELTA, first, mending):
             first -= 1
         base = min(e for e in good if e >= first)
         for snapshot in good:
@@ -245,6 +325,7 @@ class StateLog:
         for epoch in sorted(held):
             if epoch <= base:
                 self._files.delete(self._path(DELTA, epoch))
+        return base
 
     # Files --------------------------------------------------------------------------------------
 
@@ -253,6 +334,10 @@ class StateLog:
             names = self._files.list(self.directory)
         found = _NAMES.findall("\n".join(names))
         return [int(epoch) for letter, epoch in found if letter in letters]
+
+    def _apart(self) -> dict[int, list[int]]:
+        with fenced(self.directory):
+            return self._outputs.listed()
 
     def _path(self, kind: str, epoch: int) -> str:
         return f"{self.directory}/{'e' if kind == DELTA else 's'}-{epoch:012d}.{kind}"
@@ -297,14 +382,14 @@ class StateLog:
                 + ("it was not begun" if last is None else f"its newest is {last}")
             )
 
-    def _sound(self, kind: str, epoch: int, problems: list[str]) -> bool:
+    def _sound(self, kind: str, epoch: int, mending: Mending) -> bool:
         try:
-            self._read(kind, epoch)
+            entry = self._read(kind, epoch)
         except DamagedFile as error:
-            problems.append(str(error))
-            path = self._path(kind, epoch)
-            self._files.rename(path, f"{path}.damaged")
+            mending.set_aside(self._path(kind, epoch), error)
             return False
+        if (named := entry.sections.get(OUTPUTS)) is not None:
+            mending.keep(entry.header, named)
         return True
 
 

@@ -261,6 +261,7 @@ class Shape:
     echoed: bool = False  # the relay's output is an input of the totals in the next epoch
     sided: bool = False  # feedback where both directions use side outputs
     size_timed: bool = False  # checkpoints at moments of small state; totals with windows
+    retains: bool = False  # outputs have files of their own in the state logs
 
     @classmethod
     def draw(cls, chance: random.Random) -> Shape:

@@ -28,6 +28,7 @@ from perseid.worker.sink import sink_time
 TIMED = 7  # modulo 9: a ninth of the seeds has event time
 ECHOED = 11  # modulo 13: these seeds have feedback
 SIDED = 15  # modulo 17: feedback, and operators with several outputs
+RETAINING = 16  # modulo 19: outputs have files of their own in the state logs
 RESCALED = 7  # modulo 17: the numbers of operator partitions change
 AT_ONCE = 5  # modulo 7: states are copied at once
 APPLIED = 3  # modulo 11: revisions are applied, with a random generator of their own
@@ -94,6 +95,8 @@ def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> 
             drawn = replace(drawn, echoed=True, relays=max(drawn.relays, 1))
         if seed % 17 == SIDED:
             drawn = replace(drawn, sided=True, relays=max(drawn.relays, 1))
+        if seed % 19 == RETAINING:
+            drawn = replace(drawn, retains=True)
         safety = simulation.random.random() < SAFETY_SHARE and script is None
         mode = Mode.SAFETY if safety else Mode.LIVENESS
         world = World(simulation, faults, shape or drawn)

@@ -261,11 +261,11 @@ class Overtaken:
 
 @dataclass(frozen=True)
 class DamagedLogs:
-    """While the job runs, every delta in all state logs gets one byte changed.
+    """While the job runs, every file of `kind` in all state logs gets one byte changed.
 
     Then Python processes die, each at a gate with the probability `kill_task`: so an epoch reads
-    the damage, and not a restore. `spared`: this many newest deltas of each log stay undamaged; a
-    process that lags has to read them.
+    the damage, and not a restore. With `kills` the worker dies instead. `spared`: this many newest
+    files of each log stay undamaged; a process that lags has to read newest deltas.
     """
 
     name: ClassVar[str] = "damaged-logs"
@@ -277,6 +277,8 @@ class DamagedLogs:
 
     kill_task: float = 0.05
     spared: int = 0
+    kind: str = DELTA
+    kills: bool = False
 
     def __call__(self, simulation: Simulation, world: World) -> None:
         simulation.after(self.AT_S, partial(self._strike, simulation, world))
@@ -286,11 +288,14 @@ class DamagedLogs:
             logs: dict[str, list[str]] = {}
             for path in files.below(STATE):  # sorted: those of one log by epoch
                 folder, _, name = path.rpartition("/")
-                if name.endswith(f".{DELTA}"):
+                if name.endswith(f".{self.kind}"):
                     logs.setdefault(folder, []).append(path)
-            for deltas in logs.values():
-                for path in deltas[: len(deltas) - self.spared]:
+            for paths in logs.values():
+                for path in paths[: len(paths) - self.spared]:
                     mishaps.damage(world, files, path)
+        if self.kills:
+            kill_owner(simulation, world)
+            return
         world.faults.kill_task = self.kill_task
         simulation.after(self.FOR_S, world.faults.stop)
 

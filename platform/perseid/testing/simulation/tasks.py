@@ -100,7 +100,7 @@ class Context:
 
     def log(self, task: Task) -> StateLog:
         directory = log_directory(self.owned, task.operator, task.partition)
-        return StateLog(self.files, directory, self.identity(task))
+        return StateLog(self.files, directory, self.identity(task), retains=self.world.retains)
 
     @property
     def clock(self) -> SimulatedClock:
@@ -206,6 +206,7 @@ class ProcessCache:
         def collected() -> None:
             try:
                 log.collect(epoch)
+                log.release(epoch)
             except PerseidError as error:
                 self.context.world.simulation.note(
                     f"the log of {task.label} is not collected: {error}"

@@ -73,6 +73,7 @@ class World:
         self.damaged: set[str] = set()  # files of the store that `damage_checkpoint` damaged
         self.asks = False  # the user requests a checkpoint every second
         self.rescales = False  # the user rescales now and then
+        self.retains = shape.retains
         self.at_once = False  # small states with many changes are copied at once
         self.applies: random.Random | None = None  # a generator of its own for applied revisions
         self.revisions = 1

@@ -143,6 +143,7 @@ def collect_soon(state_log: StateLog, epoch: int) -> None:
 def _collect(state_log: StateLog, epoch: int) -> None:
     try:
         state_log.collect(epoch)
+        state_log.release(epoch)
     except PerseidError as error:  # the next collection takes the rest
         log.info("a state log was not collected: %s", error)
 

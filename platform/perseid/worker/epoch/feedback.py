@@ -1,6 +1,6 @@
 """Rows on feedback edges: the output of an operator in epoch e is input of epoch e + 1.
 
-1. The output of a partition in e goes into its state log with the delta of e, as always.
+1. The output of a partition in e goes into the delta of e, also in a log that retains outputs.
 2. A checkpoint's snapshot of such an operator includes the output of its epoch.
 3. In e + 1 the source stage reads the outputs of e from the logs and distributes them to the
    consumers by key, in the order of the producer's partitions.

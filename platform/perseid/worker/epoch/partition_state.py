@@ -5,7 +5,8 @@
 3. The resident state is dirty from here on: a crash or an error drops it.
 4. The operator processes the epoch's input. When it raises, the row at fault is searched: every
    further attempt begins with a rollback; a bisecting operator takes such rows out.
-5. Delta, output and dead letters go into the state log in one rename: the task's commit point.
+5. Delta, outputs and dead letters go into the state log; the delta's appearance is the task's
+   commit point. Outputs that the next epoch reads are state, so they stay in the delta.
 6. The resident state is clean, at this epoch.
 7. For a checkpoint a small state that has changed much is copied whole.
 
@@ -112,21 +113,25 @@ class PartitionState:
         """
         held = self._held(token.epoch, token_offset)
         if held is not None:
-            return _retained(held)
+            return self._returned(held)
         letters = _joined(others, self._process(token, inputs, out))
         outputs = out.tables()
-        sections: dict[str, Any] = {section_of(n): ipc_bytes(t) for n, t in outputs.items()}
+        sections: dict[str, Any] = {}
+        retained: dict[str, Any] = {}
+        for name, table in outputs.items():
+            is_state = not table.num_rows or name in self.feeds_back
+            (sections if is_state else retained)[section_of(name)] = ipc_bytes(table)
         if letters is not None:
-            sections[LETTERS] = ipc_bytes(letters)
+            retained[LETTERS] = ipc_bytes(letters)
         for name, primitive in self.live.items():
             delta = primitive.delta()
             if delta is not None:
                 sections[STATE + name] = ipc_bytes(delta)
         with mended_by_a_restore():
-            entry = self.log.append(token.epoch, generation, token_offset, sections)
+            entry = self.log.append(token.epoch, generation, token_offset, sections, retained)
         if entry.found:  # another attempt of this task was faster: its file is the epoch
             self.bring_to(token.epoch)
-            return _retained(entry)
+            return self._returned(entry)
         for primitive in self.live.values():
             primitive.commit()
         self.epoch = token.epoch
@@ -196,8 +201,11 @@ class PartitionState:
             return  # epochs after a switch read no output of the old revision
         with mended_by_a_restore():
             entry = self.log.find(self.epoch)
+            if entry is None:
+                return
+            sections = entry.sections | (self.log.outputs(entry) or {})
         declared = outputs_of(type(self.operator))
-        for name, section in emitted(entry.sections).items() if entry is not None else ():
+        for name, section in emitted(sections).items():
             columns, found = declared.get(output_of(name)), ipc_table(section).schema
             if columns is not None and len(found):
                 check_columns(f"{who(self.operator)}, output {name}", columns, found)
@@ -255,6 +263,21 @@ class PartitionState:
             return None
         return entry
 
+    def _returned(self, entry: LogEntry) -> EpochResult:
+        """The outputs of an epoch that the log holds."""
+        with mended_by_a_restore():
+            apart = self.log.outputs(entry)
+        if apart is None:
+            raise RetryableError(
+                f"the state log {self.log.directory} has epoch {entry.header.epoch} without its "
+                f"outputs{TO_RESTORE}"
+            )
+        sections = entry.sections | apart
+        letters = sections.get(LETTERS)
+        found = ipc_table(letters) if letters is not None else None
+        outputs = {output_of(name): ipc_table(s) for name, s in emitted(sections).items()}
+        return EpochResult(outputs, True, found, _changed_bytes(sections))
+
 
 def _joined(*letters: pa.Table | None) -> pa.Table | None:
     """All dead letters; None if there are none."""
@@ -272,13 +295,6 @@ def mended_by_a_restore() -> Iterator[None]:
         yield
     except DamagedFile as error:
         raise RetryableError(f"{error}{TO_RESTORE}") from error
-
-
-def _retained(entry: LogEntry) -> EpochResult:
-    letters = entry.sections.get(LETTERS)
-    found = ipc_table(letters) if letters is not None else None
-    outputs = {output_of(name): ipc_table(s) for name, s in emitted(entry.sections).items()}
-    return EpochResult(outputs, True, found, _changed_bytes(entry.sections))
 
 
 def section_of(output: str) -> str:

@@ -5,6 +5,7 @@
 2. The log is repaired: damaged files and all later ones are set aside; entries of rolled-back
    tokens are discarded. A token that is missing without a rollback is an error: the broker has
    lost it, and the sink topics may have its epoch's output.
+   A partition whose outputs are needed again and are not there goes back in its log, if it can.
 3. If a checkpoint is newer than the log (an owner on another host has run since, or a power
    failure has cut the log), the newest readable one is put into an empty log. A damaged part
    means an older checkpoint and an event. Else the log is the state, if the tokens reach it.
@@ -94,7 +95,10 @@ class PartitionRestore:
         held_from = self._held_from(last)
         floor = order.floor
         if floor is not None and last > floor and held_from > floor + 1:
-            return None
+            if min(self.log.snapshots()) > floor:
+                return None
+            self.log.discard_from(floor + 1)
+            last, held_from = floor, self._held_from(floor)
         return Restored(self.task.gid, last, held_from, "log")
 
     def _is_older(self, order: RestoreOrder, held: Restored) -> bool:
@@ -106,12 +110,8 @@ class PartitionRestore:
         )  # fmt: skip
 
     def _held_from(self, last: int) -> int:
-        """The first epoch from which on the log has every delta up to `last`."""
-        held = set(self.log.epochs())
-        first = last + 1
-        while first - 1 in held:
-            first -= 1
-        return first
+        """The first epoch from which on the log can return every epoch up to `last`."""
+        return self.log.outputs_from(last)
 
     def _from_checkpoint(
         self, order: RestoreOrder, held: Restored | None, events: list[str]
