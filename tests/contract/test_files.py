@@ -135,6 +135,32 @@ def test_files_are_renamed_too(files: Files, top: str) -> None:
     assert files.list(top) == ["a.damaged"]
 
 
+def test_a_link_is_a_second_name_of_one_file(files: Files, top: str) -> None:
+    files.make_directory(f"{top}/branch")
+    files.write_new(f"{top}/a", [b"one"])
+    assert files.link(f"{top}/a", f"{top}/branch/a")
+    assert (files.read(f"{top}/branch/a"), files.size(f"{top}/branch/a")) == (b"one", 3)
+    files.delete(f"{top}/a")
+    files.write_new(f"{top}/a", [b"two"])
+    assert files.read(f"{top}/branch/a") == b"one"
+    assert files.rename(f"{top}/branch", f"{top}/other")
+    assert files.link(f"{top}/other/a", f"{top}/other/b")
+    files.delete(f"{top}/other/a")
+    assert (files.list(f"{top}/other"), files.read(f"{top}/other/b")) == (["b"], b"one")
+
+
+def test_a_link_never_replaces_and_makes_no_directory(files: Files, top: str) -> None:
+    files.write_new(f"{top}/a", [b"one"])
+    files.write_new(f"{top}/b", [b"two"])
+    files.make_directory(f"{top}/d")
+    assert not files.link(f"{top}/a", f"{top}/b")
+    assert not files.link(f"{top}/a", f"{top}/d")
+    for source, target in (("gone", "c"), ("a", "gone/c")):
+        with pytest.raises(FileNotFoundError):
+            files.link(f"{top}/{source}", f"{top}/{target}")
+    assert (files.read(f"{top}/b"), files.list(top)) == (b"two", ["a", "b", "d"])
+
+
 def test_what_was_read_outlives_the_file(files: Files, top: str) -> None:
     files.write_new(f"{top}/a", [b"one" * 1000])
     found = files.read(f"{top}/a")

@@ -14,6 +14,7 @@ import os
 import random
 from bisect import insort
 from collections.abc import Iterable
+from itertools import count
 from typing import Any
 
 from perseid.state.durability.files import TEMPORARY, faults
@@ -33,7 +34,9 @@ class MemoryFiles:
         self._files: dict[str, bytes] = {}
         self._durable: dict[str, bytes] = {}
         self._synced: set[str] = set()  # whose content is safe, while the name may not be
+        self._inodes: dict[str, int] = {}  # names of one number are links to one file
         self._serial = 0
+        self._numbers = count()
         self._crash_at: int | None = None
         self._faults: dict[str, int] = {}
         self.steps = 0
@@ -57,7 +60,8 @@ class MemoryFiles:
     def damage(self, path: str, content: bytes) -> None:
         """Replaces a file's content, as a bad disk or a user would."""
         assert path in self._files
-        self._files[path] = self._durable[path] = content
+        for name in [n for n in self._files if self._inodes[n] == self._inodes[path]]:
+            self._files[name] = self._durable[name] = content
 
     def below(self, directory: str) -> list[str]:
         """Returns the paths of all files in it, at any depth."""
@@ -96,7 +100,7 @@ class MemoryFiles:
                 self._need(directory)
                 if path in self._files or path in self._directories:
                     return False
-                self._put(path, self._files[temporary])
+                self._put(path, self._files[temporary], self._inodes[temporary])
                 if temporary in self._synced:
                     self._synced.add(path)
             finally:
@@ -110,6 +114,22 @@ class MemoryFiles:
                         self._durable[name] = self._files[name]
         return True
 
+    def link(self, source: str, target: str) -> bool:
+        with faults("link", target):
+            self._step("link")
+            if source not in self._files:
+                raise FileNotFoundError(source)
+            self._need(os.path.dirname(target))
+            if target in self._files or target in self._directories:
+                return False
+            self._put(target, self._files[source], self._inodes[source])
+            if source in self._synced or self._durable.get(source) == self._files[source]:
+                self._synced.add(target)
+            if self._sync:
+                self._step("sync")
+                self._durable[target] = self._files[target]
+        return True
+
     def rename(self, source: str, target: str) -> bool:
         with faults("rename", source):
             self._step("rename")
@@ -120,9 +140,9 @@ class MemoryFiles:
             if target in self._directories and (source in self._files or self.list(target)):
                 return False
             self._listed.clear()
-            for held in (self._files, self._durable):
-                for path in [p for p in held if p == source or p.startswith(source + "/")]:
-                    held[target + path[len(source) :]] = held.pop(path)
+            self._move(self._files, source, target)
+            self._move(self._durable, source, target)
+            self._move(self._inodes, source, target)
             for names in (self._directories, self._synced):
                 for path in [n for n in names if (n + "/").startswith(source + "/")]:
                     names.remove(path)
@@ -173,6 +193,10 @@ class MemoryFiles:
             code = self._faults.pop(what)
             raise OSError(code, os.strerror(code))
 
+    def _move(self, held: dict[str, Any], source: str, target: str) -> None:
+        for path in [p for p in held if p == source or p.startswith(source + "/")]:
+            held[target + path[len(source) :]] = held.pop(path)
+
     def _need(self, directory: str) -> None:
         if directory not in self._directories:
             raise FileNotFoundError(directory)
@@ -193,16 +217,18 @@ class MemoryFiles:
             self._step("sync")
             self._synced.add(temporary)
 
-    def _put(self, path: str, content: bytes) -> None:
+    def _put(self, path: str, content: bytes, inode: int | None = None) -> None:
         directory, _, name = path.rpartition("/")
         if directory in self._listed and path not in self._files:
             insort(self._listed[directory], name)
         self._files[path] = content
+        self._inodes[path] = next(self._numbers) if inode is None else inode
 
     def _drop(self, path: str) -> bool:
         """Removes the file; returns whether it existed."""
         directory, _, name = path.rpartition("/")
         found = self._files.pop(path, None) is not None
+        self._inodes.pop(path, None)
         if found and directory in self._listed:
             self._listed[directory].remove(name)
         return found
@@ -214,6 +240,7 @@ class MemoryFiles:
 
     def _lose(self, chance: random.Random) -> None:
         self._listed.clear()
+        torn: dict[int, bytes] = {}  # by inode: all names of a file have one content
         for path, content in list(self._files.items()):
             if self._durable.get(path) == content:
                 continue
@@ -226,8 +253,11 @@ class MemoryFiles:
             elif fate == "zeros":
                 kept = chance.randrange(len(content) + 1)
                 self._files[path] = content[:kept] + bytes(len(content) - kept)
+            if fate != "gone":
+                self._files[path] = torn.setdefault(self._inodes[path], self._files[path])
         for path, content in self._durable.items():
             if path not in self._files and chance.random() < 0.5:
                 self._files[path] = content
+                self._inodes[path] = next(self._numbers)
         self._durable = dict(self._files)
         self._synced.clear()

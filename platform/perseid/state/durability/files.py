@@ -48,6 +48,14 @@ class Files(Protocol):
         """
         ...
 
+    def link(self, source: str, target: str) -> bool:
+        """Gives a file a second name; False, and nothing changed, when `target` exists.
+
+        Each name is deleted or renamed without effect on the other. FileNotFoundError when `source`
+        or the directory of `target` does not exist.
+        """
+        ...
+
     def rename(self, source: str, target: str) -> bool:
         """Renames a file or directory in one step.
 
@@ -113,6 +121,16 @@ class LocalFiles:
                     os.unlink(temporary)
             if self._sync:
                 sync_directory(directory)
+        return True
+
+    def link(self, source: str, target: str) -> bool:
+        with faults("link", target):
+            try:
+                os.link(source, target)
+            except FileExistsError:
+                return False
+            if self._sync:
+                sync_directory(os.path.dirname(target))
         return True
 
     def rename(self, source: str, target: str) -> bool:

@@ -9,21 +9,23 @@ so the state at any epoch is a snapshot and the deltas after it. The appearance 
 name is the commit point of the epoch for this partition. Files never change: a second writer of an
 epoch gets the first writer's file.
 
-Whose log it is follows from its directory (`owners`).
+Whose log it is follows from its directory (`owners`). A branch begins with the files of another log
+(`fork`).
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perseid.errors import DamagedFile, FencedError, RetryableError
+from perseid.errors import DamagedFile, FencedError, PerseidError, RetryableError
 from perseid.records import crashpoints
 from perseid.state.durability import blob
 from perseid.state.durability.blob import Header, Identity, Sections
-from perseid.state.durability.files import Files
+from perseid.state.durability.files import Files, temporary_name
 from perseid.state.durability.outputs import OUTPUTS, Mending, OutputFiles, crc_of
 
 DELTA = "delta"
@@ -326,6 +328,55 @@ class StateLog:
             if epoch <= base:
                 self._files.delete(self._path(DELTA, epoch))
         return base
+
+    # Fork ---------------------------------------------------------------------------------------
+
+    def fork(self, epoch: int, branch: str) -> StateLog:
+        """A log in the new directory `branch` with the state at the end of `epoch`, by hard links.
+
+        Files never change, so what either of the two logs does leaves the other as it is. Outputs
+        are not linked: a branch returns none of these epochs. Its owner's directory must exist.
+
+        RetryableError when the log does not hold `epoch`, or when `branch` exists.
+        """
+        draft = temporary_name(*os.path.split(branch))  # so that a half of a fork has no log's name
+        try:
+            while not self._linked(epoch, draft):
+                pass
+            if not self._files.rename(draft, branch):
+                raise RetryableError(
+                    f"{branch} cannot become a fork of {self.directory}: it holds a log, or its "
+                    "owner's directory is gone; delete that branch first, or name another"
+                )
+        except PerseidError:
+            self._files.delete(draft)
+            raise
+        return StateLog(self._files, branch, self.identity, retains=self.retains)
+
+    def _linked(self, epoch: int, draft: str) -> bool:
+        """Makes `draft` with links to the files of `epoch`; False when one was just collected."""
+        wanted = self._files_of(epoch)
+        self._files.delete(draft)
+        with fenced(draft):
+            self._files.make_directory(draft)
+        try:
+            for path in wanted:
+                self._files.link(path, f"{draft}/{os.path.basename(path)}")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _files_of(self, epoch: int) -> list[str]:
+        """The files that make the state at the end of `epoch`: a snapshot and deltas."""
+        deltas, snapshots = set(self.epochs()), self.snapshots()
+        base = max((e for e in snapshots if e <= epoch), default=None)
+        if base is None or not deltas.issuperset(range(base + 1, epoch + 1)):
+            raise RetryableError(
+                f"{self.directory} cannot be forked at epoch {epoch}: it has snapshots {snapshots} "
+                f"and deltas {_span(sorted(deltas))}; fork it at an epoch that it holds"
+            )
+        later = [self._path(DELTA, found) for found in range(base + 1, epoch + 1)]
+        return [self._path(SNAPSHOT, base), *later]
 
     # Files --------------------------------------------------------------------------------------
 

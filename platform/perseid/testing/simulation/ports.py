@@ -299,6 +299,12 @@ class SimulatedFiles(MemoryFiles):
         self._gates.reach("after write")
         return made
 
+    def link(self, source: str, target: str) -> bool:
+        self._gates.reach("before link")
+        made = super().link(source, target)
+        self._gates.reach("after link")
+        return made
+
     def rename(self, source: str, target: str) -> bool:
         self._gates.reach("before rename")
         done = super().rename(source, target)
