@@ -15,6 +15,7 @@ from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator import sources, token_time
 from perseid.coordinator.core import decide
+from perseid.coordinator.decision_log.lines import Decided
 from perseid.coordinator.job.chain import Issued, Tip
 from perseid.coordinator.job.positions import Position
 from perseid.coordinator.job.program import Program
@@ -213,6 +214,7 @@ class Leader:
         self.writes_left = writes_left
         self.loads = True  # False: the store fails to load programs of switches
         self.performed: list[act.Action] = []
+        self.decided: list[Decided] = []
         self._read: dict[str, int] = {}
 
     def job(self, name: str = "wordcount") -> JobState:
@@ -220,7 +222,9 @@ class Leader:
 
     def feed(self, event: ev.Event) -> list[act.Action]:
         """Decides on `event` and performs the actions, then feeds in the outcomes."""
-        self.state, actions = decide(self.state, event, self.world.now)
+        before, now = self.state, self.world.now
+        self.state, actions = decide(before, event, now)
+        self.decided.append(Decided(before, event, now, self.state, tuple(actions)))
         done = list(actions)
         outcomes = [outcome for a in actions if (outcome := self._perform(a)) is not None]
         for outcome in outcomes:
@@ -324,7 +328,7 @@ class Leader:
             Tip(base.epoch, base.offset) if base is not None else Tip(0, -1), tokens,
             max((r.epoch for r in log if not isinstance(r, Claim)), default=0),
             {**self._starts(spec, sources.named(ever)), **begun},
-            world.ledger.get(job, {}) if ours else {}, tuple(world.progress.get(job, [])),
+            dict(world.ledger.get(job, {})) if ours else {}, tuple(world.progress.get(job, [])),
             log_time=token_time.Time(world.stamps[job][-1], world.time_s),
         )  # fmt: skip
 

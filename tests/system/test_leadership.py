@@ -21,6 +21,7 @@ from typing import cast
 import httpx
 import pytest
 
+from perseid.coordinator.decision_log import files
 from perseid.embedded import Cluster
 from perseid.jobs.model.trees import store_archive
 from perseid.jobs.repository import job_folders
@@ -42,6 +43,7 @@ from perseid.topics.records import (
     Token,
     TokenRecord,
 )
+from support.decisions import replayed
 
 PATIENCE_S = 120.0
 PAUSE_S = 9.0  # more than four sessions
@@ -189,7 +191,7 @@ class Stage:
 def stage(services: Cluster, tmp_path: Path) -> Iterator[Stage]:
     deployment = services.deployment.model_copy(
         update={"name": f"leadership-{uuid.uuid4().hex[:8]}", "store": str(tmp_path / "store"),
-                "state": str(tmp_path / "state")}
+                "state": str(tmp_path / "state"), "logs": str(tmp_path / "logs")}
     )  # fmt: skip
     (tmp_path / "deployment.json").write_text(deployment.model_dump_json())
     admin = TopicAdmin(deployment.kafka)
@@ -259,6 +261,10 @@ def test_a_killed_leader_is_replaced_within_two_sessions(stage: Stage) -> None:
     assert seconds <= 2 * stage.deployment.zookeeper_session_s
     stage.epochs(20)
     check_tokens(stage)
+    found = {path.parent.name: replayed(path) for path in files.found(stage.folder / "logs")}
+    assert found.keys() == {first.id, second.id}
+    assert all(again.same and again.events["TokenAppended"] >= 10 for again in found.values())
+    assert found[first.id].ending in ("open", "cut off")
 
 
 def test_a_stopped_leader_gets_no_write_accepted_when_it_resumes(stage: Stage) -> None:

@@ -24,6 +24,8 @@ from perseid.coordinator.api.listening import Listening, add_options, is_loopbac
 from perseid.coordinator.api.routes import Backend
 from perseid.coordinator.api.server import Api, make_app
 from perseid.coordinator.api.tokens import TokenFile
+from perseid.coordinator.decision_log import files
+from perseid.coordinator.decision_log.recorder import Recorder
 from perseid.coordinator.loading import Clients, SharedWriter
 from perseid.coordinator.performing import StepDown
 from perseid.coordinator.service import Ports, Service
@@ -106,10 +108,12 @@ class Coordinator:
         """Leads; True if it may lead again with a higher epoch, False if the process must end."""
         logs.bind_process(coordinator_epoch=fence.epoch)
         _log.info("coordinator %s leads with epoch %d", self._name, fence.epoch)
+        folder = Path(self._deployment.logs) / files.FOLDER / self._name
         self._service = Service(
             make_ports(self._deployment, self.registry, self._clock),
             FencedRegistry(self.registry, fence), self._info(fence.epoch),
             self._deployment.zookeeper_session_s, self._time,
+            Recorder.in_folder(folder, fence.epoch, this_build().version, self._clock),
         )  # fmt: skip
         try:
             self._service.run()

@@ -17,7 +17,9 @@ from queue import Empty, SimpleQueue
 from perseid.clocks import Clock
 from perseid.coordinator import change_log, view
 from perseid.coordinator import events as ev
+from perseid.coordinator.actions import Action
 from perseid.coordinator.core import decide
+from perseid.coordinator.decision_log.recorder import Recorder
 from perseid.coordinator.leadership import Lease, LeaseKeeper
 from perseid.coordinator.loading import Clients, Known, Loader
 from perseid.coordinator.looking import Looking, Sources
@@ -60,9 +62,10 @@ class Service:
 
     def __init__(
         self, ports: Ports, fenced: FencedRegistry, leader: LeaderInfo, session_s: float,
-        time: Time,
+        time: Time, recorder: Recorder,
     ) -> None:  # fmt: skip
         self._ports, self._clock, self._leader = ports, ports.clock, leader
+        self._recorder = recorder
         self.state = ClusterState(leader.epoch, time)
         self._queue: SimpleQueue[ev.Event | StepDown] = SimpleQueue()
         self._held_back: deque[ev.Event] = deque()  # taken from the queue without a lease
@@ -99,6 +102,7 @@ class Service:
     def run(self) -> None:
         """Leads until StepDown is raised."""
         self._keeper.start()
+        self._recorder.start()
         self._looking.begin()
         for watcher in (self._mirror, self._sweeper):
             watcher.start()
@@ -113,6 +117,7 @@ class Service:
             self._looking.stop()
             for watcher in (self._mirror, self._sweeper):
                 watcher.stop()
+            self._recorder.close()
 
     def stop(self, reason: str) -> None:
         """Ends `run`, from another thread or a signal handler; waiting events are not decided."""
@@ -122,7 +127,7 @@ class Service:
     def look(self) -> view.Look:
         state, now = self.state, self._now()
         now = replace(now, time_ms=state.time.after(now))
-        return view.Look(state, self._leader, now, self._mirror.failed)
+        return view.Look(state, self._leader, now, self._mirror.failed, self._recorder.lost)
 
     # -- deciding --------------------------------------------------------------------------------
 
@@ -149,11 +154,22 @@ class Service:
         self._await_lease()
         before = self.state.jobs
         self._outbox.heard(event)
-        self.state, actions = decide(self.state, event, self._now())
+        actions = self._decide(event, self._now())
         for level, text, about in change_log.log_lines(before, self.state.jobs):
             _log.log(level, "%s", text, extra=about)
         self._looking.follow(event, before)
         self._outbox.put(actions)
+
+    def _decide(self, event: ev.Event, now: Now) -> list[Action]:
+        """Decides and records; what the core raises, a defect, is recorded and ends the term."""
+        before = self.state
+        try:
+            self.state, actions = decide(before, event, now)
+        except Exception as defect:
+            self._recorder.put(before, event, now, before, [], raised=named(defect))
+            raise
+        self._recorder.put(before, event, now, self.state, actions)
+        return actions
 
     def _await_lease(self) -> None:
         """Waits until the lease holds. Meanwhile only a reason to step down is looked for."""

@@ -19,13 +19,15 @@ from perseid.records import JobFailures, LeaderInfo
 class Look:
     """What a leader knows at one moment; `now` with its time.
 
-    `unmirrored`: by job, how often its consumer group's offsets could not be written.
+    `unmirrored`: by job, how often its consumer group's offsets could not be written. `unrecorded`:
+    decisions that are in no file.
     """
 
     state: ClusterState
     leader: LeaderInfo
     now: Now
     unmirrored: Mapping[str, int] = field(default_factory=dict)
+    unrecorded: int = 0
 
 
 def status(state: ClusterState, leader: LeaderInfo, now: Now) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from perseid.cli import (
     chaos,
     checkpoint,
     cluster,
+    decisions,
     demo,
     dlq,
     doctor,
@@ -85,6 +86,9 @@ app.add_typer(topics.app, name="topics", help="List, create, read and write topi
 app.add_typer(dlq.app, name="dlq", help="List, show and redrive dead letters.")
 app.add_typer(txn.app, name="txn", help="List and abort open transactions.")
 app.command("doctor", epilog="Example: perseid doctor --json")(doctor.doctor)
+app.add_typer(
+    decisions.app, name="decisions", help="List and replay what leading coordinators decided."
+)
 app.add_typer(tokens.app, name="tokens", help="Make tokens for the coordinator's HTTP API.")
 app.add_typer(chaos.app, name="chaos", help="Break the embedded cluster and see it heal.")
 app.add_typer(plan.app, name="plan", help="Ask the planners: replication, recovery, thresholds.")

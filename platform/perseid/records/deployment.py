@@ -53,7 +53,7 @@ class Deployment(BaseModel):
     spark: dict[str, str] = {}  # Spark's own settings, see `spark_settings`
     store: str  # checkpoint store: directory or pyarrow.fs URI
     state: str  # root of the state logs, on tmpfs if there is one
-    logs: str  # folder of the processes' logs
+    logs: str  # folder of the processes' logs and the leaders' decisions
     zookeeper_session_s: float = 2.0
     jobs_allow_code: bool = True
     schema_registries: dict[str, str] = {}  # by the name in job files: no job names a URL

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from perseid.engine.resume import Restored
 from perseid.errors import RetryableError
 from perseid.jobs.model.spec import MAIN
-from perseid.worker.recovery.resume import Restored
 
 
 @pytest.fixture

@@ -80,6 +80,13 @@ def _of_leader(name: str, text: str, value: Callable[[Look], float]) -> Family:
     return _gauge(name, text, (), lambda look: [((), value(look))])
 
 
+def _total_of_leader(name: str, text: str, value: Callable[[Look], int]) -> Family:
+    def collect(look: Look) -> Metric:
+        return CounterMetricFamily(name, text, value=value(look))
+
+    return Family(name, "counter", (), text, collect)
+
+
 def _of_job(name: str, text: str, value: Callable[[JobState, Look], float | None]) -> Family:
     return _gauge(name, text, ("job",), lambda look: _by_job(look, value))
 
@@ -147,6 +154,11 @@ FAMILIES: tuple[Family, ...] = (
         lambda look: look.state.epoch,
     ),
     _of_leader("perseid_workers", "Live workers", lambda look: len(look.state.workers)),
+    _total_of_leader(
+        "perseid_coordinator_decisions_unrecorded_total",
+        "Decisions of the leader that are in no file, because a disk was full or slow",
+        lambda look: look.unrecorded,
+    ),
     _gauge(
         "perseid_job_phase", "1 for the phase that the job is in, 0 for the others",
         ("job", "phase"), _phases,

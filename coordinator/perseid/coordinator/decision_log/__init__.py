@@ -1,0 +1,1 @@
+"""What a leader decided, in files: its events, and what the core made of them, to be replayed."""
