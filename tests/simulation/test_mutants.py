@@ -70,6 +70,8 @@ FOUND_BY = {
     "half_committed_epochs_are_taken_back": 0,
     "the_old_revision_ends_the_job": 0,
     "slowness_is_waited_out": 0,
+    "barriers_are_miscounted": 0,
+    "chunks_of_other_attempts_are_taken": 0,
     "checked_afterwards": 2,
     "reset_on_issue": 115,
     "starts_at_theta": 18,

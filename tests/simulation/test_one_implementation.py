@@ -29,7 +29,7 @@ PROTOCOL = [
     )
 ] + [
     "perseid.worker." + name for name in (
-        "checkpoint.parts", "dataflow.edges", "dataflow.graph",
+        "checkpoint.parts", "dataflow.barriers", "dataflow.edges", "dataflow.graph",
         "dataflow.operators", "dataflow.source", "epoch.feedback", "epoch.partition_state",
         "recovery.migration", "recovery.resplit", "recovery.restore", "sink.committed",
         "sink.sink_outputs", "sink.transaction",

@@ -99,7 +99,7 @@ class Partitions(Generic[R]):
         executor = self.executor
         with executor.about(task, order):
             started_s = executor.now_s()
-            outputs = executor.tables(task, input_names(executor.spec, task), rows)
+            outputs = executor.tables(task, order, input_names(executor.spec, task), rows)
             letters = outputs.pop(DEAD_LETTERS, None)  # not the operator's own, but it writes them
             size = None
             if task.stateful:

@@ -127,8 +127,10 @@ class Executor(Protocol[R]):
     def new_state(self, task: Task) -> State: ...
     def new_sink(self, task: Task) -> Sink: ...
 
-    def tables(self, task: Task, names: tuple[str, ...], rows: list[R]) -> dict[str, pa.Table]:
-        """The rows of one partition by input name, checked."""
+    def tables(
+        self, task: Task, order: EpochOrder, names: tuple[str, ...], rows: list[R]
+    ) -> dict[str, pa.Table]:
+        """The rows of one partition by input name. RetryableError unless every set is whole."""
         ...
 
     def downstream(

@@ -17,6 +17,7 @@ from perseid.testing.simulation.scripts import (
 from support.mutants import (
     approximation,
     checkpoints,
+    edges,
     mended,
     sinks,
     states,
@@ -33,6 +34,7 @@ SINGLE = Shape(workers=2, hosts=1, totals=1, relays=0)
 LATE_PARTS = Swarm(switch=0.02, twin_task=0.02, kill_worker=0.002, asks=True)
 RETRIED = Swarm(switch=0.02, kill_task=0.02, twin_task=0.01)
 LOST_TAILS = Swarm(switch=0.02, lose_tails=0.1)
+SHUFFLES = Swarm(switch=0.02, shuffle=0.05)
 # Restores from older checkpoints while reports of parts based on newer ones are late.
 DAMAGED_PARTS = Swarm(
     switch=0.1, twin_task=0.02, kill_worker=0.006, kafka_late=0.05, damage_part=0.4,
@@ -99,6 +101,8 @@ _SET_UP = (
     ),
     Planted(mended.the_old_revision_ends_the_job, Corrected.SHAPE, Corrected(where="after")),
     Planted(mended.slowness_is_waited_out, Slow.SHAPE, Slow(longest_s=10.0)),
+    Planted(edges.barriers_are_miscounted, Shape(), SHUFFLES),
+    Planted(edges.chunks_of_other_attempts_are_taken, Shape(), SHUFFLES),
 )
 _APPROXIMATE = (
     approximation.checked_afterwards, approximation.reset_on_issue,

@@ -217,10 +217,12 @@ def test_letters_of_a_job_without_a_writer_of_their_own_come_to_the_operator_tha
     assert not job.layout.of(DEAD_LETTERS)
     _, count = read(job)
     letters = to_table(count.refused)
-    rows = list(flow.letter_rows(job, letters, 5))
+    rows = list(flow.letter_rows(job, letters, "orders", 5))
     first = job.layout.of("direct")[0]
     assert [(r.target, r.input) for r in rows] == [(first.gid, 1)]
-    assert list(flow.letter_rows(job, letters.slice(0, 0), 5)) == []
+    (barrier,) = flow.letter_rows(job, letters.slice(0, 0), "orders", 5)
+    assert (barrier.target, barrier.input, barrier.origin) == (first.gid, 1, rows[0].origin)
+    assert not len(barrier.blob)
     names = input_names(flow.spec_of(job.job_folder), first)
     assert inputs(rows, names)[names[1]]["offset"].to_pylist() == [41, 42]
 

@@ -246,7 +246,8 @@ class Fragment:
         self.sent, self.transactions = {}, []
         self.epoch += 1
         at = 100 + self.epoch
-        now = EpochOrder(Token(1, "u", self.epoch, at - 1, "r", 1, (), 1000 * at), at, None)
+        read = tuple(() for _ in splits)
+        now = EpochOrder(Token(1, "u", self.epoch, at - 1, "r", 1, read, 1000 * at), at, None)
         rows = list(feedback.rows(
             flow.graph_of(self.context), self.context.layout, now.token,
             lambda task: tasks.log_of(self.context, task),

@@ -42,6 +42,7 @@ class Faults:
     retain: float = 0.0  # per second: a source partition loses its oldest records
     remake: float = 0.0  # per second, once: a source topic is deleted and created again
     lose_tails: float = 0.0  # per second, once: the broker loses what it has not flushed
+    shuffle: float = 0.0  # per attempt of a task: it gets a row less, or one twice
 
     @classmethod
     def draw(cls, chance: random.Random) -> Faults:
@@ -79,6 +80,7 @@ STRENGTHS: dict[str, tuple[float, float]] = {
     "retain": (0.02, 0.3),
 }  # fmt: skip
 
+SHUFFLE_STRENGTH = 0.05
 TAILS_SHARE, TAILS_STRENGTH = 0.05, 0.1  # rare: the checks of such a seed are weaker
 REMAKE_SHARE, REMAKE_STRENGTH = 0.03, 0.1  # rare: the checks of such a seed are weaker
 
@@ -98,7 +100,7 @@ BRANCHES = (
     "topic recreated",
     "ends with ReplayDataLost", "ends with TopicIdentityChanged",
     "revision switched", "part of changes", "part of the whole state", "restored from a chain",
-    "state copied at once", "clock set",
+    "state copied at once", "clock set", "shuffle", "sets refused",
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from perseid.errors import FencedError, PerseidError, RetryableError
 from perseid.jobs.model.layout import Task, build
 from perseid.records import CheckpointPointer, Plan
 from perseid.state.durability.owners import adopt
-from perseid.testing.simulation import job
+from perseid.testing.simulation import job, mishaps
 from perseid.testing.simulation.engine import Defect, Group, Signal
 from perseid.testing.simulation.ports import (
     SimulatedColumnReader,
@@ -38,6 +38,7 @@ from perseid.topics.log import ProgressLog
 from perseid.topics.records import FragmentState, ProgressRecord, Token
 from perseid.worker.checkpoint import part_orders
 from perseid.worker.checkpoint.parts import TO_RESTORE
+from perseid.worker.dataflow import barriers
 from perseid.worker.dataflow.edges import Row
 from perseid.worker.dataflow.source import read_again
 from perseid.worker.epoch import memory
@@ -167,11 +168,13 @@ class Fragment:
     ) -> tuple[list[Row], TaskReport]:
         """Spark's part: runs attempts, each in an idle Python process."""
         for number in range(1, ATTEMPTS_MAX + 1):
-            attempt = Attempt(self, order, task, rows)
+            attempt = Attempt(self, order, task, mishaps.shuffled(self.world, rows))
             attempt.ended.wait()
             if attempt.error is None:
                 return attempt.result
             self.world.simulation.note(f"attempt {number} of {task.label}: {attempt.error}")
+            if barriers.REFUSED in str(attempt.error):
+                self.world.gates.hit("sets refused")
             if number == ATTEMPTS_MAX or self.stopping:
                 if isinstance(attempt.error, PerseidError):
                     raise attempt.error

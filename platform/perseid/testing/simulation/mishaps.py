@@ -1,4 +1,4 @@
-"""External damage to source topics, clocks and state logs.
+"""External damage to source topics, clocks, shuffles and state logs.
 
 Retention deletes records that no restore needs, which must have no effect, or also needed ones,
 which the job must report. A source topic that was created again has other records at the same
@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING
 from perseid.testing.simulation import job
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from perseid.testing.simulation.ports import SimulatedFiles
     from perseid.testing.simulation.world import World
     from perseid.topics.admin import Partition
+    from perseid.worker.dataflow.edges import Row
 
 BITES_SHARE = 0.05  # of retentions: they delete records that are still needed
 STRANGERS = 60  # records in a topic that was created again
@@ -103,6 +106,22 @@ def lose_input(world: World, *kinds: str) -> None:
     """From now on the job may end with an error of these kinds."""
     world.input_lost |= {*kinds}
     world.checker.input_is_lost()
+
+
+def shuffled(world: World, rows: Sequence[Row]) -> list[Row]:
+    """The rows that one attempt of a task gets: now and then one less, one twice, or no last ones.
+
+    The row that comes twice stands for a chunk of another attempt of its sender.
+    """
+    found, chance = list(rows), world.simulation.random
+    if not found or not world.gates.strikes("shuffle"):
+        return found
+    at = chance.randrange(len(found))
+    how = chance.choice(["LOSES", "DOUBLES", "CUTS OFF"])
+    world.simulation.note(f"THE SHUFFLE {how} row {at + 1} of {len(found)}")
+    if how == "DOUBLES":
+        return [*found[:at], found[at], *found[at:]]
+    return found[:at] + ([] if how == "CUTS OFF" else found[at + 1 :])
 
 
 def flip_byte(world: World, files: SimulatedFiles, folder: str) -> None:

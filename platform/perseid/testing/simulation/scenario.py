@@ -16,7 +16,7 @@ from perseid.coordinator import log_trimming, splits, trimming
 from perseid.errors import RetryableError, UndecidedTransaction, settling
 from perseid.testing.simulation import again, job, mishaps
 from perseid.testing.simulation.engine import START_S, Defect, Process, Reported, Simulation
-from perseid.testing.simulation.faults import Faults
+from perseid.testing.simulation.faults import SHUFFLE_STRENGTH, Faults
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.leader import Coordinator
 from perseid.testing.simulation.ports import TRANSACTION_S
@@ -33,6 +33,7 @@ RESCALED = 7  # modulo 17: the numbers of operator partitions change
 AT_ONCE = 5  # modulo 7: states are copied at once
 APPLIED = 3  # modulo 11: revisions are applied, with a random generator of their own
 CLOCKS_SET = 1  # modulo 5: wall clocks are set
+SHUFFLED = 3  # modulo 29: rows of shuffles are lost or doubled
 APPLY_CHANCE = 0.15  # per second
 SAFETY_SHARE = 0.25  # of the seeds
 MORE_FAULTS_S = 10.0
@@ -88,6 +89,8 @@ def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> 
         rare_collections(),
     ):  # fmt: skip
         faults = Faults.draw(simulation.random) if script is None else Faults()
+        if seed % 29 == SHUFFLED and script is None:
+            faults.shuffle = SHUFFLE_STRENGTH
         strengths = faults.described()
         drawn = Shape.draw(simulation.random)
         drawn = replace(drawn, timed=seed % 9 == TIMED)

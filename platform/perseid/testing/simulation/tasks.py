@@ -51,6 +51,7 @@ from perseid.topics.transactions import SinkBatch
 from perseid.worker.checkpoint import part_orders
 from perseid.worker.checkpoint.parts import PartOrder, StateCopy, make
 from perseid.worker.dataflow import graph
+from perseid.worker.dataflow.barriers import counted, expected
 from perseid.worker.dataflow.edges import Route, Row, deal, inputs
 from perseid.worker.dataflow.graph import Graph
 from perseid.worker.dataflow.source import SourcePlan, SplitCount, compare, read_split
@@ -175,8 +176,12 @@ class ProcessCache:
         transactions, clock = SimulatedTransactions(world.broker), self.context.clock
         return WatchedSink(world.gates, who, transactions, self.ledger, world.topics, clock=clock)
 
-    def tables(self, task: Task, names: tuple[str, ...], rows: list[Row]) -> dict[str, pa.Table]:
-        found = inputs(rows, names)
+    def tables(
+        self, task: Task, order: EpochOrder, names: tuple[str, ...], rows: list[Row]
+    ) -> dict[str, pa.Table]:
+        wanted = expected(self.context.graph, order.token, task.gid)
+        who = f"{task.label}, epoch {order.token.epoch},"
+        found = inputs(counted(rows, wanted, who), names)
         if any(table.num_rows for table in found.values()):
             self.context.world.run_into(self.context.plan.archive, task.label)
         return found
@@ -188,7 +193,7 @@ class ProcessCache:
             for _, route in self.context.graph.outlets[stream].shuffles:
                 table = outputs[output_of(stream)]
                 parts = job.consumers(table, len(route.targets))
-                yield from deal(table, route, task.gid, parts)
+                yield from deal(table, route, task.gid, parts, self.context.world.chunk_bytes)
 
     def refusals(self, _letters: pa.Table) -> int:
         raise Defect("the simulated jobs refuse no record")
@@ -279,7 +284,8 @@ def source_rows(context: Context, order: EpochOrder, split: int) -> tuple[list[R
         reads[split, plan.name] = count.read()
         table = job.columns(tables)
         parts = job.consumers(table, len(targets))
-        rows += deal(table, Route(targets, port, ("key",)), split, parts)
+        route = Route(targets, port, ("key",))
+        rows += deal(table, route, split, parts, context.world.chunk_bytes)
     return rows, TaskReport(order.token.epoch, reads)
 
 

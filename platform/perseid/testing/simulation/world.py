@@ -35,8 +35,10 @@ from perseid.testing.simulation.ports import (
     SimulatedTopics,
 )
 from perseid.testing.store import MemoryStore
+from perseid.worker.dataflow.edges import CHUNK_BYTES
 
 STATE = "/state"
+SMALL_CHUNK_BYTES = 128
 FLUSH_S = 2.7
 RAISED = "as the script wants"
 SAME_FILES_SHARE = 0.2  # of the revisions
@@ -93,6 +95,11 @@ class World:
         """Raises Defect when an invariant is violated."""
         self.checker.look()
         self.kept.look()
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Of the rows between operators: a set has several chunks where shuffles lose some."""
+        return SMALL_CHUNK_BYTES if self.faults.shuffle else CHUNK_BYTES
 
     def clock_of(self, host: str, skew_ms: int = 0) -> SimulatedClock:
         """Returns the clock of one machine, which can be set."""

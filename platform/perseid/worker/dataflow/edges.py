@@ -1,9 +1,10 @@
 """Rows between operators of one epoch: Arrow tables, divided into blobs by consumer.
 
-A shuffle moves few, large rows of the schema below instead of one JVM row per record. Every
-producer sends every consumer of an edge at least one row, if only an empty one: it is the barrier
-of the epoch, and shows a task which operator partition it is. A consumer sorts its input by (input,
-origin, chunk), so a re-run sees the same rows in the same order.
+A shuffle moves few, large rows of the schema below instead of one JVM row per record. Every sender
+of an edge sends every target one *set* of chunks in each epoch, an empty one included: it is the
+barrier of the epoch, and shows a task which operator partition it is. `barriers` counts the sets. A
+consumer sorts its input by (input, origin, chunk), so a re-run sees the same rows in the same
+order.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ SCHEMA = pa.schema(
         ("slot", pa.int32()),  # task index in the next stage
         ("target", pa.int32()),  # gid of the consumer, or below 0 of `graph.Graph.sql_targets`
         ("input", pa.int32()),  # index of the consumer's input
-        ("origin", pa.int32()),  # task index of the producer in its stage
+        ("origin", pa.int32()),  # of the set: the sender and the index of its task (`graph.Sender`)
         ("chunk", pa.int32()),
+        ("chunks", pa.int32()),  # of the set
         ("blob", pa.binary()),  # Arrow IPC stream; empty: neither rows nor schema
     ]
 )
-DDL = "slot int, target int, input int, origin int, chunk int, blob binary"
+DDL = "slot int, target int, input int, origin int, chunk int, chunks int, blob binary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +55,40 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of SCHEMA without its slot."""
+    """One row of SCHEMA without its slot: a chunk of a set of `chunks`, all of one origin."""
 
     target: int
     input: int
     origin: int
     chunk: int
     blob: Any
+    chunks: int = 1
 
 
-def deal(table: pa.Table, route: Route, origin: int, parts: npt.NDArray[np.int64]) -> Iterator[Row]:
-    """Divides `table` by `parts` (a consumer index for each row) into the rows of one edge."""
+def deal(
+    table: pa.Table,
+    route: Route,
+    origin: int,
+    parts: npt.NDArray[np.int64],
+    chunk_bytes: int | None = None,
+) -> Iterator[Row]:
+    """Divides `table` by `parts` (a consumer index for each row) into one set for each target.
+
+    `chunk_bytes`: of a chunk at most, CHUNK_BYTES by default.
+    """
     order, bounds = grouped(parts, len(route.targets))
     dealt = table if _in_order(order) else table.take(pa.array(order))
     # the schema is sent in any case
     empty = ipc_bytes(table.slice(0, 0)) if table.num_columns else b""
     # rows per chunk, by their mean size
-    step = max(CHUNK_BYTES * len(dealt) // max(dealt.nbytes, 1), 1)
+    step = max((chunk_bytes or CHUNK_BYTES) * len(dealt) // max(dealt.nbytes, 1), 1)
     for target, (start, end) in zip(route.targets, pairwise(bounds.tolist()), strict=True):
         if start == end:
             yield Row(target, route.input, origin, 0, empty)
-        for chunk, first in enumerate(range(start, end, step)):
+        firsts = range(start, end, step)
+        for chunk, first in enumerate(firsts):
             blob = ipc_bytes(dealt.slice(first, min(step, end - first)))
-            yield Row(target, route.input, origin, chunk, blob)
+            yield Row(target, route.input, origin, chunk, blob, len(firsts))
 
 
 def _in_order(order: npt.NDArray[np.int64]) -> bool:
@@ -94,6 +107,7 @@ def to_batches(rows: Iterable[Row], slots: dict[int, int], width: int) -> Iterat
             [r.input for r in found],
             [r.origin for r in found],
             [r.chunk for r in found],
+            [r.chunks for r in found],
         ]
         arrays = [pa.array(c, type=pa.int32()) for c in columns]
         yield pa.RecordBatch.from_arrays([*arrays, _blobs(found)], schema=SCHEMA)
@@ -129,9 +143,9 @@ def from_batches(batches: Iterable[pa.RecordBatch]) -> list[Row]:
     """The rows of a stage's input, without a copy of the blobs."""
     found: list[Row] = []
     for batch in batches:
-        numbers = [batch.column(i).to_pylist() for i in range(1, 5)]
-        blobs = [value.as_buffer() for value in batch.column(5)]
-        found.extend(map(Row, *numbers, blobs))
+        *numbers, chunks = [batch.column(i).to_pylist() for i in range(1, 6)]
+        blobs = [value.as_buffer() for value in batch.column(6)]
+        found.extend(map(Row, *numbers, blobs, chunks))
     return found
 
 

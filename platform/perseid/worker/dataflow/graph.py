@@ -10,21 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from perseid.jobs.model.layout import (
     DEAD_LETTERS,
     Layout,
     has_letters,
+    host,
     is_keyed,
     node_levels,
+    upstream,
     writers,
     written_streams,
 )
 from perseid.jobs.model.spec import JobSpec, output_of, producer
 from perseid.worker.dataflow.edges import Route
 from perseid.worker.dataflow.source import METADATA
+from perseid.worker.dead_letters import null_keys
 
 SQL_BASE = -1  # target -1 - i: rows for the i-th SQL operator of the graph
+INDEX_BITS = 20  # of an origin; the others are the sender's number
 
 
 @dataclass(frozen=True)
@@ -45,26 +50,47 @@ class Feedback:
 
 
 @dataclass(frozen=True)
+class Sender:
+    """What sends one set to each target of `route` in every epoch, from each of its tasks.
+
+    `name`: a stream; of dead letters, the source or operator that refuses (`letters_of_keyed`).
+    `gids`: its tasks are these operator partitions; None: the token's splits. `framed`: its rows
+    come out of Spark SQL, and Spark numbers the tasks. `number`: differs between the senders of
+    dead letters, which share an input.
+    """
+
+    name: str
+    route: Route
+    gids: tuple[int, ...] | None
+    framed: bool
+    number: int = 0
+
+    def origin(self, index: int) -> int:
+        """The origin of the set that task `index` (split, gid or number by Spark) sends."""
+        return self.number << INDEX_BITS | index
+
+
+@dataclass(frozen=True)
 class Graph:
     """The edges of one job by stream, its nodes' levels and the numbers of its SQL operators.
 
-    Every node has its main stream here, and its other streams that have a consumer. Dead letters of
-    level 0 go to their writer; without one, to a keyed operator that bisects, which writes its own
-    (`own_letters`) with its output.
+    Every node has its main stream here, and its other streams that have a consumer. `letters`: who
+    sends dead letters, by name. Those of level 0 go to their writer; without one, to a keyed
+    operator that bisects, which writes its own with its output. `senders`: all of them.
     """
 
     outlets: dict[str, Outlets]
     levels: dict[str, int]
     sql_targets: dict[str, int]
-    dead_letters: Route | None
-    own_letters: dict[str, Route]
+    letters: dict[str, Sender]
     feedback: tuple[Feedback, ...]
+    senders: tuple[Sender, ...]
 
-    @property
-    def letters_of_sources(self) -> Route | None:
-        """None for a job without dead letters."""
-        own = sorted(self.own_letters.values(), key=lambda route: route.targets)
-        return self.dead_letters or next(iter(own), None)
+    @cached_property
+    def senders_to(self) -> dict[int, tuple[Sender, ...]]:
+        """The senders by target."""
+        targets = sorted({gid for sender in self.senders for gid in sender.route.targets})
+        return {t: tuple(s for s in self.senders if t in s.route.targets) for t in targets}
 
     def feeds_back(self, operator: str) -> tuple[str, ...]:
         """The outputs of `operator` that the next epoch reads."""
@@ -87,18 +113,68 @@ def build(spec: JobSpec, layout: Layout) -> Graph:
     read += [stream for o in spec.operators.values() for stream in o.forward.values()]
     streams = dict.fromkeys((*spec.sources, *spec.operators, *read))
     sql = [name for name, operator in spec.operators.items() if operator.sql is not None]
-    letters = layout.of(DEAD_LETTERS)
+    outlets = {stream: _outlets(stream, spec, layout) for stream in streams}
+    feedback = tuple(_feedback(spec, layout))
+    senders = [Sender(s, r, *_tasks(s, spec, layout)) for s, o in outlets.items()
+               for _, r in o.shuffles]  # fmt: skip
+    senders += [Sender(f.stream, f.route, *_tasks(f.stream, spec, layout)) for f in feedback]
+    letters = {
+        name: Sender(name, route, *_tasks(stream, spec, layout), number)
+        for number, (name, stream, route) in enumerate(_letters(spec, layout, outlets))
+    }
     return Graph(
-        outlets={stream: _outlets(stream, spec, layout) for stream in streams},
+        outlets=outlets,
         levels=node_levels(spec),
         sql_targets={name: SQL_BASE - index for index, name in enumerate(sql)},
-        dead_letters=Route(tuple(t.gid for t in letters), 0, ()) if letters else None,
-        own_letters={
-            name: Route((layout.of(name)[0].gid,), len(operator.inputs), ())
-            for name, operator in spec.operators.items() if has_letters(operator)
-        },
-        feedback=tuple(_feedback(spec, layout)),
-    )  # fmt: skip
+        letters=letters,
+        feedback=feedback,
+        senders=(*senders, *letters.values()),
+    )
+
+
+def letters_of_keyed(stream: str, consumer: str) -> str:
+    """The name of the sender of dead letters for rows of `stream` that were to reach `consumer`."""
+    return f"{stream} to {consumer}"
+
+
+def _letters(
+    spec: JobSpec, layout: Layout, outlets: dict[str, Outlets]
+) -> Iterator[tuple[str, str, Route]]:
+    """The senders of dead letters: name, the stream in whose tasks they are made, and route."""
+    levels, tolerant = node_levels(spec), spec.errors.tolerance == "all"
+    own = {
+        name: Route((layout.of(name)[0].gid,), len(operator.inputs), ())
+        for name, operator in spec.operators.items() if has_letters(operator)
+    }  # fmt: skip
+    written = [Route((task.gid,), 0, ()) for task in layout.of(DEAD_LETTERS)]
+    first = next(iter((*written, *sorted(own.values(), key=lambda route: route.targets))), None)
+    if first is None:
+        return
+    for name, source in spec.sources.items():
+        late = source.event_time is not None and source.event_time.late == "dlq"
+        if late or tolerant or any(r.tolerates for r in null_keys.readers(spec, name)):
+            yield name, name, first
+    for name, operator in spec.operators.items():
+        if operator.errors == "bisect" and not is_keyed(operator):
+            yield name, name, first
+    for stream, out in outlets.items():
+        for name, _ in out.shuffles:
+            begins = levels[producer(stream)] == 0
+            without_key = tolerant and begins and producer(stream) in spec.operators
+            if name in own or (name in spec.operators and without_key):
+                route = first if begins else own[name]
+                yield letters_of_keyed(stream, name), stream, route
+
+
+def _tasks(stream: str, spec: JobSpec, layout: Layout) -> tuple[tuple[int, ...] | None, bool]:
+    """`gids` and `framed` of the sender of a stream."""
+    node = host(spec, stream)
+    above = upstream(spec, [producer(stream)], keyed=False).values()
+    framed = any(operator.sql is not None for operator in above)
+    if node in spec.sources:  # a query of the source makes its rows a frame for all readers
+        reads = [o for o in spec.operators.values() if node in o.inputs.values()]
+        return None, framed or any(operator.sql is not None for operator in reads)
+    return tuple(task.gid for task in layout.of(node)), framed
 
 
 def _feedback(spec: JobSpec, layout: Layout) -> Iterator[Feedback]:
@@ -114,8 +190,8 @@ def _outlets(stream: str, spec: JobSpec, layout: Layout) -> Outlets:
     python: list[str] = []
     sql: list[str] = []
     for name, operator in spec.operators.items():
-        for port, (input_, upstream) in enumerate(operator.inputs.items()):
-            if upstream != stream or input_ in operator.feedback:
+        for port, (input_, read) in enumerate(operator.inputs.items()):
+            if read != stream or input_ in operator.feedback:
                 continue
             if is_keyed(operator):
                 targets = tuple(t.gid for t in layout.of(name))

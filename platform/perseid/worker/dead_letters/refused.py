@@ -29,6 +29,8 @@ SCHEMA = pa.schema(
     ]
 )
 
+NONE = pa.table({})  # no dead letters: an epoch's set of them is then only a barrier
+
 
 @dataclass(frozen=True, slots=True)
 class Refused:
@@ -72,6 +74,12 @@ def to_table(refused: list[Refused]) -> pa.Table:
 def _writable(value: Any) -> Any:
     """Cuts long text, and text with half a surrogate pair, which has no UTF-8."""
     return cut(value) if isinstance(value, str) else value
+
+
+def joined(*letters: pa.Table | None) -> pa.Table | None:
+    """All dead letters; None if there are none."""
+    found = [table for table in letters if table is not None and table.num_rows]
+    return pa.concat_tables(found) if found else None
 
 
 def of_operators(letters: pa.Table) -> int:

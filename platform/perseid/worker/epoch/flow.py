@@ -23,7 +23,7 @@ from perseid.worker.dataflow.edges import Route, Row, deal
 from perseid.worker.dataflow.failures import named
 from perseid.worker.dataflow.operators import call, combine
 from perseid.worker.dataflow.partition import partitions
-from perseid.worker.dead_letters import null_keys
+from perseid.worker.dead_letters import null_keys, refused
 from perseid.worker.dead_letters.places import Places
 from perseid.worker.dead_letters.poison import Sieve, guarded, sieve_of
 from perseid.worker.formats import encode, event_time
@@ -170,7 +170,7 @@ def rows_of(
         for node in edges.streams(name):
             yield from rows_of(context, token, node, results[output_of(node)], origin)
         if letters is not None:
-            yield from letter_rows(context, letters, origin)
+            yield from letter_rows(context, letters, name, origin)
 
 
 def _declared(
@@ -225,16 +225,19 @@ def _run_stateless(
     return out.tables(), letters
 
 
-def letter_rows(context: FragmentContext, letters: pa.Table, origin: int) -> Iterator[Row]:
-    """Dead letters of level 0 (`perseid.worker.dead_letters.refused`) as rows for their writer.
+def letter_rows(
+    context: FragmentContext, letters: pa.Table | None, name: str, origin: int
+) -> Iterator[Row]:
+    """The dead letters (`perseid.worker.dead_letters.refused`) of one sender, as one set.
 
-    The dead-letter writer gets rows in every epoch, since it commits every epoch. Without it there
-    are rows only if there are letters.
+    `name`: of the sender in `Graph.letters`; what sends none is not there.
     """
-    edges = graph_of(context)
-    route = edges.letters_of_sources
-    if route is not None and (letters.num_rows or edges.dead_letters is not None):
-        yield from deal(letters, route, origin, all_to(0, letters))
+    sender = graph_of(context).letters.get(name)
+    if letters is None or not letters.num_rows:
+        letters = refused.NONE
+    assert sender is not None or not letters.num_rows, f"{name} has dead letters and no writer"
+    if sender is not None:
+        yield from deal(letters, sender.route, sender.origin(origin), all_to(0, letters))
 
 
 def _shuffled(
@@ -253,16 +256,18 @@ def _shuffled(
         index = 0 if first else origin % len(route.targets)
         yield from deal(table, route, origin, all_to(index, table))
         return
+    letters: list[pa.Table | None] = []
     if table.num_rows:
         without = null_keys.rows_of(table, route.key)
         if len(without):
-            letters = _without_keys(context, token, stream, consumer, table, without, origin)
-            yield from _keyed_letters(context, stream, consumer, letters, origin)
+            letters.append(_without_keys(context, token, stream, consumer, table, without, origin))
             table = event_time.without(table, without.tolist())
             places = None if places is None else places.without(without)
     if combines(operator_class(context.job_folder, consumer)):
-        table, letters = _combined(context, token, consumer, table, origin, places)
-        yield from _keyed_letters(context, stream, consumer, letters, origin)
+        table, found = _combined(context, token, consumer, table, origin, places)
+        letters.append(found)
+    name = graph.letters_of_keyed(stream, consumer)
+    yield from letter_rows(context, refused.joined(*letters), name, origin)
     if context.rescaled and table.num_rows:
         kind = operator_class(context.job_folder, consumer)
         check_types(consumer, route.key, kind, table.schema)
@@ -293,18 +298,6 @@ def _without_keys(
         )
     input_ = next(name for name, node in operator.inputs.items() if node == stream)
     return null_keys.letters(table, rows, by, input_, origin)
-
-
-def _keyed_letters(
-    context: FragmentContext, stream: str, consumer: str, letters: pa.Table | None, origin: int
-) -> Iterator[Row]:
-    """Dead letters of rows of `stream` that were to go to a keyed operator."""
-    edges = graph_of(context)
-    route = edges.own_letters.get(consumer)
-    if edges.levels[producer(stream)] == 0:
-        route = edges.letters_of_sources
-    if letters is not None and letters.num_rows and route is not None:
-        yield from deal(letters, route, origin, all_to(0, letters))
 
 
 def _combined(

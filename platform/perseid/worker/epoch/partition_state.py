@@ -30,6 +30,7 @@ from perseid.state.primitives.arrow import ipc_bytes, ipc_table
 from perseid.worker.checkpoint.parts import TO_RESTORE, PartOrder, StateCopy, at_once
 from perseid.worker.dataflow.edges import check_columns
 from perseid.worker.dataflow.operators import call, who
+from perseid.worker.dead_letters import refused
 from perseid.worker.dead_letters.poison import guarded
 from perseid.worker.recovery.migration import refuse_unlike, tables_of
 
@@ -114,7 +115,7 @@ class PartitionState:
         held = self._held(token.epoch, token_offset)
         if held is not None:
             return self._returned(held)
-        letters = _joined(others, self._process(token, inputs, out))
+        letters = refused.joined(others, self._process(token, inputs, out))
         outputs = out.tables()
         sections: dict[str, Any] = {}
         retained: dict[str, Any] = {}
@@ -277,12 +278,6 @@ class PartitionState:
         found = ipc_table(letters) if letters is not None else None
         outputs = {output_of(name): ipc_table(s) for name, s in emitted(sections).items()}
         return EpochResult(outputs, True, found, _changed_bytes(sections))
-
-
-def _joined(*letters: pa.Table | None) -> pa.Table | None:
-    """All dead letters; None if there are none."""
-    found = [table for table in letters if table is not None and table.num_rows]
-    return pa.concat_tables(found) if found else None
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from perseid.state.durability.files import LocalFiles
 from perseid.state.durability.log import StateLog
 from perseid.state.durability.owners import forget_layouts, log_directory
 from perseid.state.primitives.primitive import bind
+from perseid.worker.dataflow.barriers import counted, expected
 from perseid.worker.dataflow.edges import Row, inputs
 from perseid.worker.dataflow.failures import named
 from perseid.worker.dataflow.partition import check_inputs
@@ -175,8 +176,11 @@ class TaskExecutor:
         clients = _sink_clients(context.brokers)
         return SinkSession(who, clients.transactions, clients.ledger, clients.topics)
 
-    def tables(self, task: Task, names: tuple[str, ...], rows: list[Row]) -> dict[str, pa.Table]:
-        found = inputs(rows, names)
+    def tables(
+        self, task: Task, order: EpochOrder, names: tuple[str, ...], rows: list[Row]
+    ) -> dict[str, pa.Table]:
+        wanted = expected(flow.graph_of(self.context), order.token, task.gid)
+        found = inputs(counted(rows, wanted, _who(task, order)), names)
         if task.stateful:
             operator = self.spec.operators[task.operator]
             own = {name: found[name] for name in operator.inputs}

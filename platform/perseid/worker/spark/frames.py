@@ -128,7 +128,8 @@ class EpochFrames:
             return self._from_typed(frame, plan.name, columns, hidden)
         frame = self._persist(frame)
         bad = frame.filter(frame[stages.REFUSED].isNotNull()).select(stages.REFUSED)
-        letters = self._python(bad, partial(stages.encode_refused, self.context), DDL, "encode")
+        encode = partial(stages.encode_refused, self.context, plan.name)
+        letters = self._python(bad, encode, DDL, "encode")
         good = frame.filter(frame[stages.REFUSED].isNull()).drop(stages.REFUSED)
         return [*self._from_typed(good, plan.name, columns, hidden), letters]
 

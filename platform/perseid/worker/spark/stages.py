@@ -69,20 +69,20 @@ def _split_rows(
     split: int,
 ) -> list[Row]:
     rows: list[Row] = []
-    bad: list[refused.Refused] = []
     reader = ranges(context.brokers)
     for plan in plans:
         count = SplitCount()
         with named(_place(plan, order, split)):
             tables = list(read_split(reader, plan, order.token, split, count))
             _finish(plan, order, split, count, reports)
-        bad += count.refused
+        bad = refused.to_table(count.refused) if count.refused else refused.NONE
+        rows += flow.letter_rows(context, bad, plan.name, split)
         table = pa.concat_tables(tables) if tables else plan.schema().empty_table()
         rows += flow.rows_of(
             context, order.token, plan.name, table, split,
             places=count.places, metadata=plan.metadata,
         )  # fmt: skip
-    return [*rows, *flow.letter_rows(context, refused.to_table(bad), split)]
+    return rows
 
 
 @stage
@@ -140,13 +140,14 @@ def encode_typed(
 
 
 @stage
-def encode_refused(context: FragmentContext, batches: Batches) -> Iterator[pa.RecordBatch]:
+def encode_refused(
+    context: FragmentContext, source: str, batches: Batches
+) -> Iterator[pa.RecordBatch]:
     """The refused records of a typed source frame as rows for the dead-letter writer."""
     from perseid.state.primitives.arrow import ipc_table
 
     tables = [ipc_table(v.as_buffer()) for b in batches for v in b.column(0)]
-    table = pa.concat_tables(tables) if tables else refused.SCHEMA.empty_table()
-    rows = list(flow.letter_rows(context, table, _index()))
+    rows = list(flow.letter_rows(context, refused.joined(*tables), source, _index()))
     yield from _batches(context, begun(context), rows, 1)
 
 
