@@ -81,6 +81,8 @@ FOUND_BY = {
     "watchers_pass_over_what_is_lost": 26,
     "sources_that_were_cut_are_read_on": 1,
     "last_words_are_reported_once": 65,
+    "attempts_are_mixed": 1,
+    "buffers_are_trimmed_after_the_newest": 41,
 }
 
 

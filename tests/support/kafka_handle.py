@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 from perseid.testing.kafka import (
+    FakeBufferWriter,
     FakeColumnReader,
     FakeLogReader,
     FakeLogWriter,
@@ -15,6 +16,7 @@ from perseid.testing.kafka import (
     ModelKafka,
 )
 from perseid.topics.admin import TopicAdmin
+from perseid.topics.buffers import BufferWriter, KafkaBufferWriter
 from perseid.topics.kafka_transactions import KafkaTransactions
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import KafkaLogReader, KafkaLogWriter, LogReader, LogWriter
@@ -40,6 +42,12 @@ class Kafka:
         if self.model is not None:
             return FakeLogReader(self.model)
         return KafkaLogReader(self.bootstrap)
+
+    def buffer_writer(self) -> BufferWriter:
+        """Returns a producer of its own."""
+        if self.model is not None:
+            return FakeBufferWriter(self.model)
+        return KafkaBufferWriter(self.bootstrap)
 
     def ledger(self) -> LedgerReader:
         """Returns a reader without a cache."""

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -191,10 +192,14 @@ def _of_topics(folder: Path, settings: Deployment, jobs: list[JobFacts]) -> Iter
     from perseid.cli.jobs import connected
     from perseid.cli.txn import Transactions
     from perseid.topics.admin import TopicAdmin
+    from perseid.topics.control import optional_topics
 
     admin = TopicAdmin(settings.brokers(), timeout_s=ANSWER_S)
     now_ms, brokers = time.time_ns() // 1_000_000, len(admin.brokers())
-    for job in jobs:
+    existing = admin.list()
+    for known in jobs:
+        optional = optional_topics(known.name, existing)
+        job = replace(known, needed=(*known.needed, *optional))
         needed = [topic.name for topic in job.needed]
         infos = admin.describe(sorted({*job.sources.values(), *job.written, *needed}))
         yield from doctor_checks.topics(job, infos)

@@ -33,7 +33,7 @@ def list_(
 ) -> None:
     """What exists and why: sources, sinks, and what each job keeps for itself."""
     from perseid.cli.topic_roles import of_jobs
-    from perseid.topics.control import redriven_topic
+    from perseid.topics.control import optional_topics
 
     admin = _admin(data)
     uses = of_jobs(data)
@@ -46,9 +46,8 @@ def list_(
             roles.setdefault(topic, []).append(f"{name}: {why}")
     existing = admin.list()
     for name in uses if job is None else (job,):
-        trail = redriven_topic(name)
-        if trail.name in existing:
-            roles.setdefault(trail.name, []).append(f"{name}: {trail.why}")
+        for kept in optional_topics(name, existing):
+            roles.setdefault(kept.name, []).append(f"{name}: {kept.why}")
     shown = sorted({*existing, *roles} if job is None else roles)
     infos = admin.describe([t for t in shown if t in set(existing)])
     rows = [_row(topic, infos.get(topic), roles.get(topic, [])) for topic in shown]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ from perseid.topics.log import Entry
 from perseid.topics.transactions import PartitionBatch, Written
 
 __all__ = [
+    "FakeBufferWriter",
     "FakeColumnReader",
     "FakeLogReader",
     "FakeLogWriter",
@@ -116,6 +117,38 @@ class FakeLogWriter:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+class FakeBufferWriter:
+    """BufferWriter on the model: records get to the broker with the flush."""
+
+    def __init__(self, kafka: ModelKafka) -> None:
+        self._kafka = kafka
+        self._sequence = SequenceCheck(kafka)
+        self._queue: list[tuple[Partition, bytes]] = []
+
+    def send(self, place: Partition, value: bytes) -> None:
+        self._queue.append((place, value))
+
+    def flush(self, timeout_s: float) -> None:
+        queue, self._queue = self._queue, []
+        sequence, self._sequence = self._sequence, SequenceCheck(self._kafka)  # new after errors
+        for place, value in queue:
+            effect = self._appending(sequence, place, value)
+            sequence.note(place, self._kafka.does("append", effect))
+        self._sequence = sequence
+
+    def close(self) -> None:
+        self._queue.clear()
+
+    def _appending(
+        self, sequence: SequenceCheck, place: Partition, value: bytes
+    ) -> Callable[[], int]:
+        def effect() -> int:
+            sequence.check(place)
+            return self._kafka.append(place, None, value)
+
+        return effect
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perseid.testing.simulation import approximate
+from perseid.testing.simulation import approximate, buffered
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.scripts import (
     Corrected,
@@ -115,5 +115,7 @@ PLANTED: dict[str, Planted] = {
     for one in (
         *map(Planted, _DRAWN), *_SET_UP,
         *(Planted(mutant, play=approximate.run) for mutant in _APPROXIMATE),
+        Planted(edges.attempts_are_mixed, play=buffered.run),
+        Planted(edges.buffers_are_trimmed_after_the_newest, play=buffered.run),
     )
 }  # fmt: skip

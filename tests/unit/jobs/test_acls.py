@@ -12,6 +12,7 @@ import pytest
 
 from perseid.jobs.operations import acls
 from perseid.jobs.validation import parse
+from perseid.topics import names
 
 JOB = """\
 name: clicks
@@ -31,20 +32,28 @@ def test_workers_have_least_rights() -> None:
     found = granted(acls.of_workers(parse.loads(JOB), "User:a"))
     writes = {name for operation, kind, name, _ in found if (operation, kind) == ("Write", "topic")}
     assert writes == {
-        "unique", "perseid.clicks.dlq", "perseid.clicks.progress", "perseid.clicks.ledger"
+        "unique", "perseid.clicks.dlq", "perseid.clicks.progress", "perseid.clicks.ledger",
+        "perseid.clicks.buffer.",
     }  # fmt: skip
     reads = {name for operation, kind, name, _ in found if (operation, kind) == ("Read", "topic")}
-    assert reads == {"seen", "perseid.clicks.tokens", "perseid.clicks.ledger"}
+    assert reads == {
+        "seen", "perseid.clicks.tokens", "perseid.clicks.ledger", "perseid.clicks.buffer."
+    }  # fmt: skip
     assert ("Write", "transactional-id", "perseid.clicks.", True) in found
     assert {p for *_, p in found if p} == {True} and "Create" not in {o for o, *_ in found}
-    assert {name for *_, name, prefixed in found if prefixed} == {"perseid.clicks."}
+    assert {(kind, name) for _, kind, name, prefixed in found if prefixed} == {
+        ("transactional-id", "perseid.clicks."), ("topic", names.buffers("clicks"))
+    }  # fmt: skip
 
 
 def test_a_jobs_prefix_is_no_other_jobs() -> None:
     """No name of a job has a dot, so after the name of one there is never more of another."""
     rules = acls.of_workers(parse.loads(JOB), "User:a")
-    (ids,) = [r for r in rules if r.prefixed]
-    assert not "perseid.clicks-more.1.op.0".startswith(ids.name)
+    ids, buffers = ("perseid.clicks-more.1.op.0", names.buffer("clicks-more", "op", 1))
+    prefixes = {r.resource: r.name for r in rules if r.prefixed}
+    assert not ids.startswith(prefixes["transactional-id"])
+    assert not buffers.startswith(prefixes["topic"])
+    assert names.buffer("clicks", "op", 1).startswith(prefixes["topic"])
 
 
 @pytest.mark.security("5.2")

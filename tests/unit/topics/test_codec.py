@@ -14,6 +14,7 @@ from perseid.records import WHOLE
 from perseid.topics import codec
 from perseid.topics.records import (
     Begin,
+    BufferRecord,
     Claim,
     EpochDone,
     EventTime,
@@ -72,6 +73,10 @@ RECORDS = st.one_of(
         st.lists(WINDOW, max_size=3).map(tuple),
     ),
     st.builds(Redriven, TEXT, TEXT, LONG, TEXT, LETTERS),
+    st.builds(
+        BufferRecord, TEXT, TEXT, INT, LONG, LONG, INT, INT, LONG, LONG, INT, INT, LONG,
+        st.binary(max_size=40),
+    ),
 )  # fmt: skip
 
 
@@ -99,8 +104,9 @@ def test_what_is_no_record_of_its_topic_is_named_with_its_place(data: bytes) -> 
     for decode in (codec.decode_token, codec.decode_progress):
         with pytest.raises(PermanentError, match=r"^t\[0\] at offset 7: "):
             decode("t", 7, data)
-    with pytest.raises(PermanentError, match=r"^t\[3\] at offset 7: "):
-        codec.decode_ledger(("t", 3), 7, data)
+    for decode_at in (codec.decode_ledger, codec.decode_buffer):
+        with pytest.raises(PermanentError, match=r"^t\[3\] at offset 7: "):
+            decode_at(("t", 3), 7, data)
 
 
 @pytest.mark.parametrize(
@@ -171,3 +177,7 @@ def test_the_format_does_not_change_unseen() -> None:
     """Bytes as they stand in topics: a change here breaks every running deployment."""
     claim = codec.encode(Claim(coordinator_epoch=3, leader="c1"))
     assert claim.hex() == "c301" + "eaa97e3f4d71ab95" + "06" + "046331"
+    sent = BufferRecord("u", "r", 2, 3, 40, 1, 5, 6, 7, 0, 1, 8, b"rows")
+    assert codec.encode(sent).hex() == (
+        "c301" + "b124e7936d7ed65b" + "02750272040650020a0c0e00021008726f7773"
+    )

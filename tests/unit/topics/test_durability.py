@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from perseid.errors import PermanentError
-from perseid.topics import durability
+from perseid.topics import durability, names
 from perseid.topics.admin import TopicInfo
-from perseid.topics.control import control_topics, refuse_unlike
+from perseid.topics.control import control_topics, optional_topics, refuse_unlike
 
 GOOD = TopicInfo("t", "id", 4, replicas=3, min_insync_replicas=2)
 
@@ -86,3 +86,17 @@ def test_a_control_topic_that_would_lose_what_it_is_for_is_refused(
     with pytest.raises(PermanentError, match=text) as caught:
         refuse_unlike(wanted, wrong)
     assert "`kafka-configs --alter" in str(caught.value)
+
+
+def test_buffers_and_redriven_letters_are_topics_of_a_job_where_they_exist() -> None:
+    existing = [
+        names.buffer("shop", "totals", 1), names.buffer("shop", "totals", 12), "lines",
+        names.buffer("shop-too", "totals", 1), names.tokens("shop"), names.redriven("shop"),
+        "perseid.shop.buffer.1", "perseid.shop.buffer.totals.x",
+    ]  # fmt: skip
+    found = optional_topics("shop", existing)
+    assert [topic.name for topic in found] == [
+        "perseid.shop.redriven", "perseid.shop.buffer.totals.1", "perseid.shop.buffer.totals.12"
+    ]  # fmt: skip
+    assert {topic.config["retention.ms"] for topic in found} == {"-1"}
+    assert optional_topics("shop", ["lines"]) == ()

@@ -138,6 +138,21 @@ def writer(bootstrap: Bootstrap) -> Producer:
     })  # fmt: skip
 
 
+def buffering(bootstrap: Bootstrap) -> Producer:
+    """An idempotent producer for buffer topics: few large records, then a flush."""
+    from confluent_kafka import Producer
+
+    return Producer({
+        **_common(bootstrap),
+        "acks": "all",
+        "enable.idempotence": True,
+        "linger.ms": 2,  # an epoch's sets for one partition go in few requests
+        "batch.size": BATCH_BYTES_MAX,
+        "queue.buffering.max.kbytes": 65_536,  # a full queue makes the sender wait
+        "message.timeout.ms": 20_000,
+    })  # fmt: skip
+
+
 def bulk(bootstrap: Bootstrap) -> Producer:
     """An idempotent producer for many records: tools that fill topics."""
     from confluent_kafka import Producer

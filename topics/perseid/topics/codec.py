@@ -25,6 +25,7 @@ from perseid.records import WHOLE, PartFile
 from perseid.topics import source_ranges
 from perseid.topics.records import (
     Begin,
+    BufferRecord,
     Claim,
     EpochDone,
     EventTime,
@@ -46,7 +47,7 @@ from perseid.topics.records import (
 
 Record = (
     Begin | Claim | Rewind | Token | EpochDone | EventTimes | PartDone | PartFailed
-    | FragmentState | LedgerRecord | Redriven
+    | FragmentState | LedgerRecord | Redriven | BufferRecord
 )  # fmt: skip
 
 _MAGIC = b"\xc3\x01"
@@ -57,7 +58,7 @@ _TYPES: Mapping[str, type[Any]] = {
     t.__name__: t
     for t in (
         Begin, Claim, Rewind, Token, EpochDone, EventTimes, PartDone, PartFailed, FragmentState,
-        LedgerRecord, Redriven,
+        LedgerRecord, Redriven, BufferRecord,
     )
 }  # fmt: skip
 
@@ -108,6 +109,14 @@ def decode_ledger(place: tuple[str, int], offset: int, data: bytes) -> LedgerRec
     record = _decoded_at(place, offset, data)
     if not isinstance(record, LedgerRecord):
         raise _of_another_kind(place, offset, record, "a ledger")
+    return record
+
+
+def decode_buffer(place: tuple[str, int], offset: int, data: bytes) -> BufferRecord:
+    """A record of a buffer partition; the PermanentError names the place."""
+    record = _decoded_at(place, offset, data)
+    if not isinstance(record, BufferRecord):
+        raise _of_another_kind(place, offset, record, "a buffer")
     return record
 
 

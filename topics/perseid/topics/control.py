@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from perseid.errors import PermanentError
@@ -28,9 +28,26 @@ class TopicSpec:
     why: str
 
 
+def buffer_topic(job: str, operator: str, layout: int, partitions: int) -> TopicSpec:
+    """The topic of rows for `operator` from other fragments; a partition for each of its own."""
+    name = names.buffer(job, operator, layout)
+    return TopicSpec(name, partitions, _FOREVER, f"rows for {operator} from other fragments")
+
+
 def redriven_topic(job: str) -> TopicSpec:
     """The topic that the first `dlq redrive` creates."""
     return TopicSpec(names.redriven(job), 1, _FOREVER, "which dead letters were redriven")
+
+
+def optional_topics(job: str, existing: Iterable[str]) -> tuple[TopicSpec, ...]:
+    """Those of `existing` that the job keeps and can be without: redriven letters and buffers.
+
+    Each with one partition, since a name does not give their number.
+    """
+    found = sorted(existing)
+    buffers = [which for name in found if (which := names.of_buffer(job, name))]
+    trail = [redriven_topic(job)] if names.redriven(job) in found else []
+    return (*trail, *(buffer_topic(job, *which, 1) for which in buffers))
 
 
 def deviations(wanted: TopicSpec, info: TopicInfo) -> Iterator[tuple[str, str, str]]:

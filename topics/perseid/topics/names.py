@@ -31,6 +31,28 @@ def ledger(job: str) -> str:
     return f"perseid.{job}.ledger"
 
 
+def buffers(job: str) -> str:
+    """What the names of a job's buffer topics begin with."""
+    return f"perseid.{job}.buffer."
+
+
+def buffer(job: str, operator: str, layout: int) -> str:
+    """The topic of rows for the partitions of `operator` from other fragments."""
+    return f"{buffers(job)}{operator}.{layout}"
+
+
+def of_buffer(job: str, topic: str) -> tuple[str, int] | None:
+    """Operator and layout of a job's buffer topic; None for another topic.
+
+    >>> of_buffer("shop", "perseid.shop.buffer.totals.3")
+    ('totals', 3)
+    """
+    operator, _, layout = topic.removeprefix(buffers(job)).rpartition(".")
+    if not topic.startswith(buffers(job)) or not operator or not layout.isdecimal():
+        return None
+    return operator, int(layout)
+
+
 def redriven(job: str) -> str:
     """The topic that records which dead letters were redriven."""
     return f"perseid.{job}.redriven"

@@ -254,6 +254,30 @@ class LedgerRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class BufferRecord:
+    """A part of what one task of a sender sends one operator partition in an epoch: of a *set*.
+
+    The records of a set are of one `attempt` and have all but `chunk` and `data` in common.
+    `chunk`: 0 to `chunks` - 1. `rows_crc`: of the rows of the whole set, however they are encoded
+    (`state.primitives.content`). `data`: a part of the set's bytes (`buffers.packed`).
+    """
+
+    job_uuid: str
+    revision: str
+    layout: int
+    epoch: int
+    token_offset: int
+    input: int
+    origin: int
+    generation: int
+    attempt: int
+    chunk: int
+    chunks: int
+    rows_crc: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class RedrivenLetter:
     """The dead letter at (`partition`, `offset`), and where its record went.
 

@@ -60,6 +60,10 @@ def of_workers(spec: JobSpec, principal: str) -> tuple[Acl, ...]:
         _topic(principal, _READ, names.tokens(job), "reads the tokens"),
         _topic(principal, _WRITE, names.progress(job), "reports"),
         _topic(principal, ("Read", "Write", *_LOOK), names.ledger(job), "keeps the ledger"),
+        Acl(
+            principal, ("Read", "Write", *_LOOK), "topic", names.buffers(job), True,
+            "rows between its fragments",
+        ),
         Acl(principal, _WRITE, "transactional-id", f"{PREFIX}{job}.", True, "its transactions"),
         Acl(principal, ("Describe",), "group", GROUP, False, "clients look for its coordinator"),
     ]  # fmt: skip

@@ -9,11 +9,13 @@ from typing import Any
 from perseid.errors import PerseidError, RetryableError, UndecidedTransaction
 from perseid.testing.files import MemoryFiles
 from perseid.testing.kafka import (
+    FakeBufferWriter,
     FakeColumnReader,
     FakeLogReader,
     FakeLogWriter,
     FakeTopics,
     FakeTransaction,
+    SequenceCheck,
 )
 from perseid.testing.kafka_model import ModelKafka, ModelTransaction
 from perseid.testing.simulation.engine import Simulation
@@ -260,6 +262,25 @@ class SimulatedLogWriter:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+class SimulatedBufferWriter(FakeBufferWriter):
+    """`perseid.topics.buffers.BufferWriter`: each record may be lost, unanswered or late."""
+
+    def __init__(self, broker: SimulatedBroker) -> None:
+        super().__init__(broker.kafka)
+        self._broker = broker
+
+    def _appending(
+        self, sequence: SequenceCheck, place: Partition, value: bytes
+    ) -> Callable[[], int]:
+        effect = super()._appending(sequence, place, value)
+
+        def late() -> None:
+            with suppress(RetryableError):  # its log has lost records before it
+                effect()
+
+        return lambda: int(self._broker.call("append to buffer", effect, late))
 
 
 class SimulatedLogReader(FakeLogReader):
