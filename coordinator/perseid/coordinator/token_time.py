@@ -69,7 +69,7 @@ def passed(time: Time, wanted_ms: float, now: Now) -> Time:
 
 def read_again(known: Time, last: Issued | None, log: Time, now: Now) -> Time:
     """The time of a job that has been read; `known`: its time for this leader, if any."""
-    if known is NEVER:
+    if known == NEVER:  # also one that was read from a file
         return resumed(last, log, now)
     last_ms = last.token.time_ms if last is not None else 0
     return Time(max(last_ms, passed(known, now.time_ms, now).ms), now.monotonic_s)
