@@ -83,6 +83,9 @@ FOUND_BY = {
     "last_words_are_reported_once": 65,
     "attempts_are_mixed": 1,
     "buffers_are_trimmed_after_the_newest": 41,
+    "moves_keep_their_generation": 0,
+    "restores_take_back_what_is_done": 4,
+    "checkpoints_outlive_their_tokens": 1,
 }
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
-from perseid.coordinator import sources, token_time
+from perseid.coordinator import invariants, sources, token_time
 from perseid.coordinator.core import decide
 from perseid.coordinator.decision_log.lines import Decided
 from perseid.coordinator.job.chain import Issued, Tip
@@ -224,6 +224,7 @@ class Leader:
         """Decides on `event` and performs the actions, then feeds in the outcomes."""
         before, now = self.state, self.world.now
         self.state, actions = decide(before, event, now)
+        assert invariants.broken(before, self.state, actions) == []
         self.decided.append(Decided(before, event, now, self.state, tuple(actions)))
         done = list(actions)
         outcomes = [outcome for a in actions if (outcome := self._perform(a)) is not None]

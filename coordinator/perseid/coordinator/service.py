@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 
 from perseid.clocks import Clock
-from perseid.coordinator import change_log, view
+from perseid.coordinator import change_log, invariants, view
 from perseid.coordinator import events as ev
 from perseid.coordinator.actions import Action
 from perseid.coordinator.core import decide
@@ -65,7 +65,7 @@ class Service:
         time: Time, recorder: Recorder,
     ) -> None:  # fmt: skip
         self._ports, self._clock, self._leader = ports, ports.clock, leader
-        self._recorder = recorder
+        self._recorder, self._violations = recorder, 0
         self.state = ClusterState(leader.epoch, time)
         self._queue: SimpleQueue[ev.Event | StepDown] = SimpleQueue()
         self._held_back: deque[ev.Event] = deque()  # taken from the queue without a lease
@@ -127,7 +127,9 @@ class Service:
     def look(self) -> view.Look:
         state, now = self.state, self._now()
         now = replace(now, time_ms=state.time.after(now))
-        return view.Look(state, self._leader, now, self._mirror.failed, self._recorder.lost)
+        return view.Look(
+            state, self._leader, now, self._mirror.failed, self._recorder.lost, self._violations
+        )
 
     # -- deciding --------------------------------------------------------------------------------
 
@@ -169,7 +171,23 @@ class Service:
             self._recorder.put(before, event, now, before, [], raised=named(defect))
             raise
         self._recorder.put(before, event, now, self.state, actions)
+        self._check(before, event, actions)
         return actions
+
+    def _check(self, before: ClusterState, event: ev.Event, actions: list[Action]) -> None:
+        """Logs broken invariants, and continues: fence, claims and ledgers protect the data."""
+        try:
+            found = invariants.broken(before, self.state, actions)
+        except Exception as defect:
+            found = [f"the invariants cannot be checked: {named(defect)}"]
+        self._violations += len(found)
+        for text in found:
+            _log.error(
+                "a defect of the coordinator, which continues: after %s, %s; copy its files "
+                "of decisions: `perseid decisions list`",
+                type(event).__name__,
+                text,
+            )
 
     def _await_lease(self) -> None:
         """Waits until the lease holds. Meanwhile only a reason to step down is looked for."""

@@ -20,7 +20,7 @@ class Look:
     """What a leader knows at one moment; `now` with its time.
 
     `unmirrored`: by job, how often its consumer group's offsets could not be written. `unrecorded`:
-    decisions that are in no file.
+    decisions that are in no file. `violations`: broken `invariants`.
     """
 
     state: ClusterState
@@ -28,6 +28,7 @@ class Look:
     now: Now
     unmirrored: Mapping[str, int] = field(default_factory=dict)
     unrecorded: int = 0
+    violations: int = 0
 
 
 def status(state: ClusterState, leader: LeaderInfo, now: Now) -> dict[str, Any]:

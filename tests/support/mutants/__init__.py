@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from perseid.testing.simulation import approximate, buffered
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.scripts import (
@@ -18,6 +20,7 @@ from support.mutants import (
     approximation,
     checkpoints,
     edges,
+    leaders,
     mended,
     sinks,
     states,
@@ -63,6 +66,7 @@ _DRAWN = (
     checkpoints.logs_are_trimmed_after_the_newest, checkpoints.last_ledger_records_are_trimmed,
     mended.superseded_checkpoints_are_waited_for,
     mended.topics_are_not_identified, mended.orders_die_with_their_process,
+    leaders.moves_keep_their_generation, leaders.restores_take_back_what_is_done,
 )  # fmt: skip
 _SET_UP = (
     Planted(tokens.of_protocol_2(mended.tokens_are_read_before_the_fence), SINGLE, Overtaken()),
@@ -103,6 +107,11 @@ _SET_UP = (
     Planted(mended.slowness_is_waited_out, Slow.SHAPE, Slow(longest_s=10.0)),
     Planted(edges.barriers_are_miscounted, Shape(), SHUFFLES),
     Planted(edges.chunks_of_other_attempts_are_taken, Shape(), SHUFFLES),
+    Planted(
+        leaders.checkpoints_outlive_their_tokens,
+        replace(Corrected.SHAPE, period_s=0.5),
+        Corrected(where="totals-0"),
+    ),
 )
 _APPROXIMATE = (
     approximation.checked_afterwards, approximation.reset_on_issue,

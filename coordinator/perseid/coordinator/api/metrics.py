@@ -155,6 +155,11 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _of_leader("perseid_workers", "Live workers", lambda look: len(look.state.workers)),
     _total_of_leader(
+        "perseid_coordinator_violations_total",
+        "Broken invariants of the coordinator: each is a defect of perseid",
+        lambda look: look.violations,
+    ),
+    _total_of_leader(
         "perseid_coordinator_decisions_unrecorded_total",
         "Decisions of the leader that are in no file, because a disk was full or slow",
         lambda look: look.unrecorded,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
-from perseid.coordinator import token_time
+from perseid.coordinator import invariants, token_time
 from perseid.coordinator.core import decide
 from perseid.coordinator.job.program import Program
 from perseid.coordinator.leadership import PROOFS_PER_SESSION, Lease, LeaseKeeper
@@ -251,7 +251,10 @@ class Life:
         jobs = self.state.jobs
         before = jobs.get(job.JOB)
         self._outbox.heard(event)
+        decided_on = self.state
         self.state, actions = decide(self.state, event, now)
+        for broken in invariants.broken(decided_on, self.state, actions):
+            raise Defect(f"after {type(event).__name__}: {broken}")
         for token in (a.token for a in actions if isinstance(a, act.AppendToken)):
             self.world.checker.tokens.issues(token)
         after = self.state.jobs.get(job.JOB)

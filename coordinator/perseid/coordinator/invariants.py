@@ -1,0 +1,161 @@
+"""What must be true after every decision. Pure and cheap: some comparisons for each changed job.
+
+A violation is a defect of the coordinator. Tests and the simulation end with it. A leader in
+production logs and counts it and continues: the fence, claims and ledgers protect the data, and
+another leader would compute the same.
+
+1.  Epochs that are done have tokens: base <= done <= tip.
+2.  Tokens follow each other without gap from the base on, in offsets, token time and watermark.
+3.  Checkpoints are kept newest first, of epochs that are done.
+4.  What is collected is a checkpoint token of this chain, above the newest checkpoint.
+5.  A plan's generation is assigned; tokens have no higher one, and none of a higher leader.
+6.  An owned job has a program, a layout, an open chain and a plan with an owner.
+7.  Done epochs and generations never fall, under one UUID, without a load.
+8.  Another owner or other code comes with a higher generation.
+9.  A token begins each partition where the one before it ended.
+10. Logs are trimmed only before the oldest kept checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from perseid.coordinator.actions import Action, TrimLogs
+from perseid.coordinator.job.chain import Issued
+from perseid.coordinator.job.checkpointing import Collecting
+from perseid.coordinator.job.positions import ranges_of
+from perseid.coordinator.lifecycle import OWNED, Phase
+from perseid.coordinator.model import ClusterState, JobState
+from perseid.topics.records import Token
+
+
+def broken(before: ClusterState, after: ClusterState, actions: Iterable[Action]) -> list[str]:
+    """What this decision broke, a sentence each; what was broken before it is left out."""
+    found: list[str] = []
+    if after.jobs is not before.jobs:
+        for name, job in after.jobs.items():
+            old = before.jobs.get(name)
+            if old is not job:
+                found += _of_change(old, job, after.epoch)
+    for action in actions:
+        if isinstance(action, TrimLogs):
+            found += _of_trim(after.jobs.get(action.job), action)
+    return found
+
+
+def _of_change(old: JobState | None, job: JobState, leader: int) -> list[str]:
+    found = list(of_job(job, leader))
+    if found and old is not None:
+        known = set(of_job(old, leader))
+        found = [text for text in found if text not in known]
+    if old is not None and old.entry.uuid == job.entry.uuid:
+        found += _of_step(old, job)
+    return [f"job {job.name}: {text}" for text in found]
+
+
+def of_job(job: JobState, leader: int) -> Iterator[str]:
+    """What is broken in one job under the leader with this coordinator epoch."""
+    if job.phase is Phase.LOADING:
+        return
+    done, tip, base, plan = job.done, job.chain.tip, job.chain.base, job.plan
+    if not base.epoch <= done <= tip.epoch:
+        yield f"epoch {done} is done, of {base.epoch} to {tip.epoch}"
+    yield from _of_tokens(job, leader)
+    if job.kept:
+        epochs = [pointer.epoch for pointer in job.kept]
+        if epochs != sorted(set(epochs), reverse=True) or epochs[0] > done:
+            yield f"the checkpoints are of epochs {epochs}, and {done} is done"
+    collecting, highest = job.checkpointing.collecting, job.ownership.generation
+    if collecting is not None and not _is_collectable(job, collecting):
+        yield f"the checkpoint of epoch {collecting.epoch} is collected without its token"
+    if plan is not None and plan.generation > highest:
+        yield f"the plan has generation {plan.generation}, and {highest} is the highest"
+    if job.phase in OWNED and not _is_runnable(job):
+        yield f"it is {job.phase.value}, without an owner, program, layout or chain"
+
+
+def _of_tokens(job: JobState, leader: int) -> Iterator[str]:
+    """Only the ends of the chain: each token was the last one when it came."""
+    tokens, base, highest = job.chain.tokens, job.chain.base, job.ownership.generation
+    if not tokens:
+        return
+    first, last = tokens[0].token, tokens[-1].token
+    if not base.epoch <= first.epoch == last.epoch - len(tokens) + 1:
+        yield (
+            f"{len(tokens)} tokens are of epochs {first.epoch} to {last.epoch}, and the base is "
+            f"{base.epoch}"
+        )
+    if last.generation > highest or last.coordinator_epoch > leader:
+        yield (
+            f"the token of epoch {last.epoch} has generation {last.generation} and leader "
+            f"{last.coordinator_epoch}, and the highest are {highest} and {leader}"
+        )
+    if len(tokens) > 1 and not _follows(tokens[-2], tokens[-1]):
+        yield f"the token of epoch {last.epoch} does not follow the one before it"
+
+
+def _follows(previous: Issued, last: Issued) -> bool:
+    earlier, later = previous.token, last.token
+    was_ms, watermark_ms = earlier.watermark_ms, later.watermark_ms
+    return (
+        later.previous_offset == previous.offset < last.offset
+        and earlier.time_ms <= later.time_ms
+        and (was_ms is None or watermark_ms is None or was_ms <= watermark_ms)
+    )
+
+
+def _is_collectable(job: JobState, collecting: Collecting) -> bool:
+    issued = job.chain.issued(collecting.epoch)
+    newest = job.newest.epoch if job.newest is not None else 0
+    return (
+        issued is not None and issued.offset == collecting.token_offset
+        and issued.token.checkpoint and issued.token.epoch > newest
+    )  # fmt: skip
+
+
+def _is_runnable(job: JobState) -> bool:
+    plan, layout = job.plan, job.layout
+    return (
+        job.chain.begun and job.program is not None and plan is not None and plan.owner is not None
+        and layout is not None and layout.number == plan.layout
+    )  # fmt: skip
+
+
+def _of_step(old: JobState, job: JobState) -> Iterator[str]:
+    """What is broken between two states of one job UUID; a load reads other facts."""
+    if Phase.LOADING in (old.phase, job.phase):
+        return
+    highest, was_highest = job.ownership.generation, old.ownership.generation
+    if job.done < old.done or highest < was_highest:
+        yield (
+            f"done epoch or generation fell from {old.done}, {was_highest} to {job.done}, {highest}"
+        )
+    was, plan = old.plan, job.plan
+    if was is not None and plan is not None and plan.generation <= was.generation:
+        if (plan.owner, plan.archive, plan.layout) != (was.owner, was.archive, was.layout):
+            yield f"owner, code or layout changed under generation {plan.generation}"
+    token = job.chain.last_token
+    if token is not None and token.epoch == old.chain.tip.epoch + 1:
+        yield from _of_ranges(old, token)
+
+
+def _of_ranges(old: JobState, token: Token) -> Iterator[str]:
+    reached = {key: position.offset for key, position in old.inputs.positions.items()}
+    for r in ranges_of(token):
+        start = reached.get((r.source, r.partition), r.start)
+        if r.start != start or r.end < r.start:
+            yield (
+                f"the token of epoch {token.epoch} names {r.source} {r.partition} from {r.start} "
+                f"to {r.end}, and the one before it ended at {start}"
+            )
+        reached[r.source, r.partition] = r.end
+
+
+def _of_trim(job: JobState | None, action: TrimLogs) -> list[str]:
+    kept = job.kept if job is not None else ()
+    if not kept or action.kept.epoch <= kept[-1].epoch:
+        return []
+    return [
+        f"job {action.job}: logs are trimmed to epoch {action.kept.epoch}, and the checkpoint of "
+        f"epoch {kept[-1].epoch} is kept"
+    ]

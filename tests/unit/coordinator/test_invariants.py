@@ -1,0 +1,131 @@
+"""Each invariant of the coordinator holds in every unit test, and is found broken where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perseid.coordinator import invariants
+from perseid.coordinator.actions import TrimLogs
+from perseid.coordinator.job.chain import Issued, Tip
+from perseid.coordinator.job.checkpointing import Collecting
+from perseid.coordinator.job.positions import Position
+from perseid.coordinator.model import JobState
+from perseid.records import WHOLE
+from support.coordinator import Leader, World
+from support.coordinator_steps import JOB, run
+
+Change = Callable[[JobState], JobState]
+
+
+@pytest.fixture
+def job(world: World, leader: Leader) -> JobState:
+    """Some epochs and a checkpoint are done, and one epoch is in flight."""
+    for _ in range(5):
+        world.time_s += 12.0
+        run(world, leader)
+    world.produce(0, 10)
+    leader.poll()
+    assert leader.job().newest is not None
+    return leader.job()
+
+
+def of_chain(job: JobState, **changes: Any) -> JobState:
+    return replace(job, chain=replace(job.chain, **changes))
+
+
+def of_owners(job: JobState, **changes: Any) -> JobState:
+    return replace(job, ownership=replace(job.ownership, **changes))
+
+
+def with_done(job: JobState, epoch: int) -> JobState:
+    return of_owners(job, done_by={WHOLE: epoch})
+
+
+def with_last(job: JobState, **changes: Any) -> JobState:
+    last = job.chain.tokens[-1]
+    token = replace(last.token, **changes)
+    return of_chain(job, tokens=(*job.chain.tokens[:-1], Issued(last.offset, token)))
+
+
+def handed(job: JobState, owner: str | None) -> JobState:
+    """Under the generation that it has."""
+    assert job.plan is not None
+    return of_owners(job, plan=job.plan.handed_to(owner, job.ownership.generation))
+
+
+def with_plan(job: JobState, generation: int) -> JobState:
+    assert job.plan is not None
+    return of_owners(job, plan=job.plan.handed_to(job.plan.owner, generation))
+
+
+def with_checkpointing(job: JobState, **changes: Any) -> JobState:
+    return replace(job, checkpointing=replace(job.checkpointing, **changes))
+
+
+def checkpoints_in_another_order(job: JobState) -> JobState:
+    pointers = job.checkpointing.pointers
+    assert pointers is not None
+    newest = pointers.pointers[0]
+    return with_checkpointing(job, pointers=replace(pointers, pointers=(newest, newest)))
+
+
+BROKEN: dict[str, Change] = {
+    "is done, of": lambda job: with_done(job, job.chain.tip.epoch + 1),
+    "epoch 0 is done": lambda job: of_chain(with_done(job, 0), base=Tip(1, 2)),
+    "tokens are of epochs": lambda job: of_chain(
+        job, tokens=(job.chain.tokens[0], *job.chain.tokens[2:])
+    ),
+    "has generation 9": lambda job: with_last(job, generation=9),
+    "leader 9": lambda job: with_last(job, coordinator_epoch=9),
+    "does not follow the one before": lambda job: with_last(job, previous_offset=0),
+    "of epoch 6 does not follow": lambda job: with_last(job, time_ms=0),
+    "the checkpoints are of epochs": checkpoints_in_another_order,
+    "is collected without its token": lambda job: with_checkpointing(
+        job, collecting=Collecting(job.chain.tip.epoch, job.chain.tip.offset + 1, 0.0)
+    ),
+    "the plan has generation 5": lambda job: with_plan(job, 5),
+    "without an owner": lambda job: handed(job, None),
+    "fell from": lambda job: with_done(job, job.done - 1),
+    "fell from 5, 1 to 5, 0": lambda job: of_chain(
+        of_owners(with_plan(job, 0), generation=0), tokens=()
+    ),
+    "changed under generation 1": lambda job: handed(job, "w2-1"),
+}
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_broken_invariant_is_found(leader: Leader, job: JobState, text: str) -> None:
+    before = leader.state
+    after = before.with_job(BROKEN[text](job))
+    found = invariants.broken(before, after, [])
+    assert any(text in one for one in found), found
+    assert all(one.startswith(f"job {JOB}: ") for one in found)
+
+
+def test_what_was_broken_before_is_reported_once(leader: Leader, job: JobState) -> None:
+    broken = leader.state.with_job(with_done(job, job.chain.tip.epoch + 1))
+    later = broken.with_job(broken.jobs[JOB].with_events("something else"))
+    assert len(invariants.broken(leader.state, broken, [])) == 1
+    assert invariants.broken(broken, later, []) == []
+
+
+def test_a_token_that_leaves_out_or_repeats_input(leader: Leader, job: JobState) -> None:
+    after = leader.state
+    for offset in (49, 51):
+        moved = {("lines", 0): Position("lines", "topic-1", offset)}
+        inputs = replace(job.inputs, positions={**job.inputs.positions, **moved})
+        old = of_chain(job, tokens=job.chain.tokens[:-1])
+        before = after.with_job(replace(old, inputs=inputs))
+        (found,) = invariants.broken(before, after, [])
+        assert f"names lines 0 from 50 to 60, and the one before it ended at {offset}" in found
+
+
+def test_a_trim_above_a_kept_checkpoint(leader: Leader, job: JobState) -> None:
+    kept = job.kept[-1].epoch
+    for epoch, count in ((kept, 0), (kept + 1, 1)):
+        trim = TrimLogs(JOB, "u1", Tip(epoch, 3), 0)
+        assert len(invariants.broken(leader.state, leader.state, [trim])) == count
