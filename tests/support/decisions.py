@@ -27,13 +27,18 @@ def put(into: Recorder, decided: Iterable[Decided]) -> None:
         into.put(one.before, one.event, one.now, one.after, list(one.actions), one.raised)
 
 
+def end(made: Recorder) -> None:
+    """Ends the recorder, however long the machine takes."""
+    made.close()
+    made._thread.join()
+
+
 def written(folder: Path, decided: Iterable[Decided], **limits: int) -> list[Path]:
     """The files of these decisions, in their order."""
     made = recorder(folder, **limits)  # type: ignore[arg-type]
     made.start()
     put(made, decided)
-    made.close()
-    made._thread.join()  # which `close` limits
+    end(made)
     return sorted(folder.iterdir())
 
 

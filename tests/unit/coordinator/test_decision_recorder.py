@@ -21,7 +21,7 @@ from perseid.coordinator.decision_log.recorder import FILES, RETRY_S, Recorder
 from perseid.testing.wait import until
 from support.coordinator import Leader, World
 from support.coordinator_steps import JOB, run
-from support.decisions import put, recorder, replayed, written
+from support.decisions import end, put, recorder, replayed, written
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def drain(into: Recorder) -> None:
     """Does what the thread does with all that was put."""
     while not into._queue.empty():
         one = into._queue.get()
-        assert one is not None
+        assert isinstance(one, Decided)
         into._writing.write(one)
 
 
@@ -77,7 +77,7 @@ def test_files_stay_within_their_bound(decided: list[Decided], tmp_path: Path) -
     with patch.object(files.DecisionFiles, "append", watched):
         made.start()
         put(made, many)
-        made.close()
+        end(made)
     paths = sorted((tmp_path / "c1").iterdir())
     assert bound / 2 < max(used) <= bound
     assert 1 < len(paths) <= FILES + 1
@@ -115,9 +115,9 @@ def test_a_full_disk_leaves_a_gap_that_the_files_report(
         drain(made)
         made._writing.end()
     first, second = sorted((tmp_path / "c1").iterdir())
-    end, head = cast(End, read(first)[-1]), cast(Head, read(second)[0])
-    assert end.lost == head.lost == made.lost == busy(decided) + 1 - end.n
-    assert "No space left on device" in head.why == end.why
+    last, head = cast(End, read(first)[-1]), cast(Head, read(second)[0])
+    assert last.lost == head.lost == made.lost == busy(decided) + 1 - last.n
+    assert "No space left on device" in head.why == last.why
     assert replayed(first).same and replayed(second).same
     assert replayed(first).lost_after == head.lost
     errors = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
@@ -150,10 +150,25 @@ def test_a_slow_disk_leaves_a_gap_and_does_not_stop_the_leader(
     drain(made)
     made._writing.end()
     first, second = sorted((tmp_path / "c1").iterdir())
-    end, head = cast(End, read(first)[-1]), cast(Head, read(second)[0])
-    assert (end.n, end.lost, head.lost) == (10, made.lost, made.lost)
+    last, head = cast(End, read(first)[-1]), cast(Head, read(second)[0])
+    assert (last.n, last.lost, head.lost) == (10, made.lost, made.lost)
     assert head.why == "the disk is slower than the leader decides"
     assert replayed(first).same and replayed(second).same
+
+
+def test_a_gap_at_the_end_of_a_term_is_reported(
+    decided: list[Decided], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = recorder(tmp_path / "c1", queue_max=10)
+    put(made, decided)
+    assert [r.getMessage() for r in caplog.records] == [
+        "the leader's decisions are not recorded, and the leader continues: the disk is slower "
+        "than the leader decides"
+    ]
+    made.start()
+    end(made)
+    (path,) = (tmp_path / "c1").iterdir()
+    assert replayed(path).lost_after == made.lost == busy(decided) - 10
 
 
 def test_a_value_that_cannot_be_written_costs_its_line_and_no_more(
@@ -191,7 +206,7 @@ def test_what_a_killed_leader_wrote_can_be_replayed(decided: list[Decided], tmp_
     (path,) = _paths_of(tmp_path / "c1", lambda found: bool(found) and replayed(found[0]).n > 50)
     found = replayed(path)
     assert (found.same, found.ending) == (True, "open")
-    made.close()
+    end(made)
     assert replayed(path).ending == "closed"
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from perseid.coordinator import invariants
 from perseid.coordinator.actions import TrimLogs
+from perseid.coordinator.events import Tick
 from perseid.coordinator.job.chain import Issued, Tip
 from perseid.coordinator.job.checkpointing import Collecting
 from perseid.coordinator.job.positions import Position
 from perseid.coordinator.model import JobState
+from perseid.coordinator.service import Service
 from perseid.records import WHOLE
 from support.coordinator import Leader, World
 from support.coordinator_steps import JOB, run
@@ -111,6 +114,21 @@ def test_what_was_broken_before_is_reported_once(leader: Leader, job: JobState) 
     later = broken.with_job(broken.jobs[JOB].with_events("something else"))
     assert len(invariants.broken(leader.state, broken, [])) == 1
     assert invariants.broken(broken, later, []) == []
+
+
+def test_in_production_it_is_logged_and_counted_and_the_leader_continues(
+    leader: Leader, job: JobState, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = object.__new__(Service)  # without its threads and clients
+    service._violations = 0
+    service.state = leader.state.with_job(with_done(job, job.chain.tip.epoch + 1))
+    service._check(leader.state, Tick(), [])
+    with patch.object(invariants, "broken", side_effect=KeyError("a check with a defect")):
+        service._check(leader.state, Tick(), [])
+    first, second = [record.getMessage() for record in caplog.records]
+    assert service._violations == 2
+    assert f"after Tick, job {JOB}: epoch 7 is done, of 0 to 6" in first
+    assert "cannot be checked: KeyError" in second
 
 
 def test_a_token_that_leaves_out_or_repeats_input(leader: Leader, job: JobState) -> None:

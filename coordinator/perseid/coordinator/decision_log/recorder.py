@@ -29,7 +29,9 @@ BYTES_MAX = 64 << 20  # of all files of one coordinator: an hour of some busy jo
 FILES = 8  # that share it; the oldest is deleted as a whole
 QUEUE_MAX = 4096  # decisions: some seconds of a disk that does not answer
 RETRY_S = 5.0  # between attempts while writing fails: each writes the whole state
-CLOSE_S = 2.0  # that the end of a term waits for the last decisions
+CLOSE_S = 1.0  # that the end of a term waits for the last decisions
+SLOW = "the disk is slower than the leader decides"
+NOT_RECORDED = "the leader's decisions are not recorded, and the leader continues: %s"
 
 
 class Recorder:
@@ -40,7 +42,7 @@ class Recorder:
         bytes_max: int = BYTES_MAX, queue_max: int = QUEUE_MAX,
     ) -> None:  # fmt: skip
         self._writing = _Writing(files, coordinator, version, clock, bytes_max)
-        self._queue: SimpleQueue[Decided | None] = SimpleQueue()
+        self._queue: SimpleQueue[Decided | int] = SimpleQueue()  # at last, how many were lost
         self._queue_max = queue_max
         self._quiet = self._lost = self._dropped = 0
         self._thread = threading.Thread(target=self._run, name="decisions", daemon=True)
@@ -67,6 +69,8 @@ class Recorder:
             self._quiet += 1
             return
         if self._queue.qsize() >= self._queue_max:
+            if not self._lost:  # at once: a disk may hang without end
+                _log.error(NOT_RECORDED, SLOW)
             self._lost, self._dropped = self._lost + 1, self._dropped + 1
             return
         self._queue.put(
@@ -76,13 +80,13 @@ class Recorder:
 
     def close(self) -> None:
         """Ends the file, unless the disk takes too long."""
-        self._queue.put(None)
+        self._queue.put(self._lost)
         self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
-        while (decided := self._queue.get()) is not None:
-            self._writing.write(decided)
-        self._writing.end()
+        while isinstance(one := self._queue.get(), Decided):
+            self._writing.write(one)
+        self._writing.end(one)
 
 
 class _Writing:
@@ -100,8 +104,7 @@ class _Writing:
         self._state: ClusterState | None = None  # after the last line
 
     def write(self, decided: Decided) -> None:
-        if decided.lost:
-            self._lose(decided.lost, "the disk is slower than the leader decides")
+        self._miss(decided.lost, SLOW)
         if self._gap and self._clock.monotonic_s() < self._retry_s:
             self._failed(self._why, self._retry_s)
             return
@@ -110,12 +113,14 @@ class _Writing:
         except Exception as error:  # of the disk, or a defect; the leader must lead all the same
             self._failed(named(error), self._clock.monotonic_s() + RETRY_S)
 
-    def end(self) -> None:
+    def end(self, lost: int = 0) -> None:
+        """Closes the file; `lost`: decisions since the last one."""
+        self._miss(lost, SLOW)
         try:
             self._finish()
             self._files.close()
-        except OSError as error:
-            _log.warning("the file of the leader's decisions lacks its end: %s", error)
+        except Exception as error:
+            _log.warning("the file of the leader's decisions lacks its end: %s", named(error))
 
     def _write(self, decided: Decided) -> None:
         if self._gap or not self._files.is_open or self._is_full():
@@ -159,10 +164,11 @@ class _Writing:
             )
 
     def _failed(self, why: str, retry_s: float) -> None:
-        self.lost, self._retry_s = self.lost + 1, retry_s
-        self._lose(1, why)
-
-    def _lose(self, count: int, why: str) -> None:
         if not self._gap:
-            _log.error("the leader's decisions are not recorded, and the leader continues: %s", why)
-        self._gap, self._why = self._gap + count, why
+            _log.error(NOT_RECORDED, why)
+        self.lost, self._retry_s = self.lost + 1, retry_s
+        self._miss(1, why)
+
+    def _miss(self, count: int, why: str) -> None:
+        if count:
+            self._gap, self._why = self._gap + count, why
