@@ -15,10 +15,9 @@ not. Nothing of it reaches the next level before step 4.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from perseid.engine.ports import R
 from perseid.engine.task_report import PartitionReport, StateSize, TaskReport
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from perseid.jobs.model.spec import JobSpec
     from perseid.topics.transactions import SinkBatch
 
-T = TypeVar("T")
 Outputs = Mapping[str, "pa.Table"]
 Committed = Callable[[], tuple[int, int]]  # waits; records sent, and milliseconds
 
@@ -233,17 +231,6 @@ def complete(job: str, layout: Layout, epoch: int, found: TaskReport) -> TaskRep
             "report, so the epoch is run again"
         )
     return found
-
-
-@contextmanager
-def at_once() -> Iterator[Submit]:
-    """`Executor.commits` of a process that commits each transaction before the next step."""
-
-    def submit(work: Callable[[], T]) -> Callable[[], T]:
-        result = work()
-        return lambda: result
-
-    yield submit
 
 
 def _nothing_committed() -> tuple[int, int]:

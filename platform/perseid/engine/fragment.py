@@ -50,10 +50,10 @@ log = logging.getLogger("perseid.worker")
 class Runtime(Protocol):
     """Where a fragment's epochs run."""
 
+    layout: Layout
+
     @property
     def spec(self) -> JobSpec: ...
-    @property
-    def layout(self) -> Layout: ...
     @property
     def tokens(self) -> LogReader: ...
     @property

@@ -97,16 +97,13 @@ class Submit(Protocol):
 class Executor(Protocol[R]):
     """One process and one fragment. All methods but `commits`' work run in the task's thread."""
 
-    @property
-    def job(self) -> str: ...
+    job: str
+    layout: Layout
+    generation: int
+    base_epoch: int
+
     @property
     def spec(self) -> JobSpec: ...
-    @property
-    def layout(self) -> Layout: ...
-    @property
-    def generation(self) -> int: ...
-    @property
-    def base_epoch(self) -> int: ...
 
     def begin(self) -> None:
         """Before a task's first partition.

@@ -358,7 +358,8 @@ def test_replies_reach_every_partition_by_the_feedback_edge(
 
     def common() -> list[list[float]]:
         models = [t for t in fragment.context.layout.stateful_tasks if t.operator == "model"]
-        states: list[Any] = [tasks.state_of(fragment.context, t) for t in models]
+        partitions = tasks.process_of(fragment.context).partitions
+        states: list[Any] = [partitions.state(task) for task in models]
         return [state.live["common"].values.tolist() for state in states]
 
     wanted = [average["bias"], average["x"]]

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from perseid.engine.acknowledged import report_until_acknowledged
-from perseid.engine.epoch import Partitions, at_once
+from perseid.engine.epoch import Partitions
 from perseid.engine.order import EpochOrder
 from perseid.engine.ports import Submit
 from perseid.engine.task_report import ReadCount, TaskReport
@@ -61,6 +61,7 @@ from perseid.worker.recovery.resplit import Share, share_of
 from perseid.worker.sink.transaction import CommitResult, SinkIdentity, SinkSession
 
 REPORT_AGAIN_S = 0.5
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class ProcessCache:
         return SinkBatch(sink.topic, *job.encoded(rows))
 
     def commits(self) -> AbstractContextManager[Submit]:
-        return at_once()
+        return nullcontext(waited_for)
 
     def collect(self, task: Task, log: StateLog, epoch: int) -> None:
         def collected() -> None:
@@ -231,6 +232,11 @@ class ProcessCache:
         self.newest.ordered(part)
         name = f"upload {part.identity.operator}-{part.identity.partition}"
         self.uploads.append(_concurrently(self.context, name, lambda: _upload(self, part, copy)))
+
+
+def waited_for(work: Callable[[], T]) -> Callable[[], T]:
+    """A transaction is committed when its task waits for it."""
+    return work
 
 
 class WatchedState(PartitionState):

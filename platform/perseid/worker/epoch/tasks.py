@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from perseid.engine.order import EpochOrder
-    from perseid.engine.ports import Sink, State, Submit
+    from perseid.engine.ports import Submit
     from perseid.engine.task_report import TaskReport
-    from perseid.jobs.model.layout import Layout, Task
+    from perseid.jobs.model.layout import Task
     from perseid.jobs.model.spec import JobSpec, SinkSpec
     from perseid.records.access import Bootstrap
     from perseid.topics.admin import TopicAdmin
@@ -93,16 +93,6 @@ def run_rows(
     return process_of(context).partitions.run(order, rows, level)
 
 
-def state_of(context: FragmentContext, task: Task) -> State:
-    """The resident state of `task` in this process, empty until `bring_to` is called."""
-    return process_of(context).partitions.state(task)
-
-
-def session_of(context: FragmentContext, task: Task) -> Sink:
-    """The sink session of `task` in this process."""
-    return process_of(context).partitions.sink(task)
-
-
 def log_of(context: FragmentContext, task: Task) -> StateLog:
     identity = Identity(context.job_uuid, context.layout.number, task.operator, task.partition)
     directory = log_directory(context.owned, task.operator, task.partition)
@@ -114,26 +104,12 @@ class TaskExecutor:
 
     def __init__(self, context: FragmentContext) -> None:
         self.context = context
-
-    @property
-    def job(self) -> str:
-        return self.context.job
+        self.job, self.layout = context.job, context.layout
+        self.generation, self.base_epoch = context.generation, context.base_epoch
 
     @property
     def spec(self) -> JobSpec:
         return flow.spec_of(self.context.job_folder)
-
-    @property
-    def layout(self) -> Layout:
-        return self.context.layout
-
-    @property
-    def generation(self) -> int:
-        return self.context.generation
-
-    @property
-    def base_epoch(self) -> int:
-        return self.context.base_epoch
 
     def begin(self) -> None:
         from perseid.worker.checkpoint.checkpoints import refuse_damaged, take_over_orders

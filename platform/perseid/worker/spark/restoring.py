@@ -96,9 +96,9 @@ def restore_slots(
     logs.bind(job=context.job, generation=context.generation)
     mine = [slot for batch in batches for slot in batch.column(0).to_pylist()]
     todo = [context.layout.tasks[gid] for slot in mine for gid in by_slot[slot]]
-    tasks.process_of(context)  # before the threads start, which share it
+    partitions = tasks.process_of(context).partitions  # before the threads start, which share it
     for task in [task for task in todo if task.ledger is not None][:SPARES_MAX]:
-        tasks.session_of(context, task).prepare()
+        partitions.sink(task).prepare()
     with ThreadPoolExecutor(max(1, context.lanes), "perseid-restore") as pool:
         found = list(pool.map(partial(_restore_one, context, order), todo))
     data = pa.array([orjson.dumps(one) for one in found], pa.binary())

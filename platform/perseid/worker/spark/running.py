@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from perseid.engine.order import EpochOrder
     from perseid.engine.resume import Restored
     from perseid.engine.task_report import Reads, TaskReport
-    from perseid.jobs.model.layout import Layout
     from perseid.jobs.model.spec import JobSpec
     from perseid.records import CheckpointPointer, Plan
     from perseid.topics.admin import TopicReader
@@ -76,7 +75,7 @@ class SparkRuntime:
         judge_memory: Callable[[str, int, int], Iterable[str]],
     ) -> None:
         self.runner, self.plan, self.tokens, self.topics = runner, plan, tokens, topics
-        self.known = known
+        self.layout, self.known = runner.context.layout, known
         self._control, self._folder, self._judge_memory = control, folder, judge_memory
         self._pool = ThreadPoolExecutor(3, "perseid-restore")
         self._restored = threading.Event()  # from now on epochs may run
@@ -89,10 +88,6 @@ class SparkRuntime:
     @property
     def spec(self) -> JobSpec:
         return flow.spec_of(self.runner.context.job_folder)
-
-    @property
-    def layout(self) -> Layout:
-        return self.runner.context.layout
 
     def now_s(self) -> float:
         return time.monotonic()
