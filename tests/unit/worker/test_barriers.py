@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from perseid.errors import RetryableError
+from perseid.engine.order import EpochOrder
+from perseid.errors import PermanentError, RetryableError
 from perseid.jobs.model import layout as layouts
 from perseid.jobs.model.layout import DEAD_LETTERS
 from perseid.jobs.validation import parse
@@ -20,7 +21,7 @@ from perseid.worker.dataflow.barriers import Expected, counted, expected
 from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.dataflow.edges import CHUNK_BYTES, Row, from_batches, to_batches
 from perseid.worker.dataflow.graph import INDEX_BITS
-from perseid.worker.epoch import flow
+from perseid.worker.epoch import flow, tasks
 
 DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l")
 JOB = """
@@ -190,8 +191,7 @@ def test_of_a_frame_any_number_of_whole_sets_counts() -> None:
         [chunk(0, 2), chunk(1, 2), chunk(0, 1, 17)],
     ):  # fmt: skip
         assert counted([right, *rows], framed, "x") == [right, *rows]
-    with pytest.raises(RetryableError, match="every set of input 0 from words is missing"):
-        counted([right], framed, "x")
+    assert counted([right], framed, "x") == [right], "a query that never has rows"
     with pytest.raises(RetryableError, match="is not whole"):
         counted([right, chunk(0, 1), chunk(1, 2)], framed, "x")
 
@@ -203,3 +203,26 @@ def test_the_count_crosses_the_shuffle(job: FragmentContext) -> None:
         assert [(r.chunk, r.chunks) for r in back] == [(r.chunk, r.chunks) for r in rows]
         assert counted(back, of(job, gid), "x") == back
     assert 4000 * 1000 > 3 * CHUNK_BYTES
+
+
+TWO_QUERIES = """
+name: job
+parallelism: 2
+sources: {orders: {topic: orders-in, format: json, columns: {user: string, n: int64}}}
+operators:
+  one: {input: orders, use: "ops:Same"}
+  first: {input: one, sql: "SELECT user, n FROM input"}
+  two: {input: first, use: "ops:Same"}
+  second: {input: two, sql: "SELECT user, n FROM input"}
+  last: {input: second, key: user, use: "ops:Same"}
+sinks: {last: {input: last, topic: out, format: json, key: user}}
+"""
+
+
+def test_rows_that_no_query_reads_are_an_error_and_not_lost(tmp_path: Path) -> None:
+    """Spark's frames answer all queries of a level at once: `second` sees nothing of `two`."""
+    job = context(tmp_path, TWO_QUERIES)
+    rows = list(flow.rows_of(job, TOKEN, "first", ROWS, 0, sql=False))
+    assert {row.target for row in rows} == {flow.graph_of(job).sql_targets["second"]}
+    with pytest.raises(PermanentError, match="operator second: its query reads what a Python"):
+        tasks.run_rows(job, EpochOrder(TOKEN, 7, None), rows, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from perseid.errors import BadInputError
+from perseid.errors import BadInputError, PermanentError
 from perseid.jobs.environments.loading import forget, load
 from perseid.jobs.model import layout as layouts
 from perseid.jobs.model.spec import output_of, producer
@@ -171,6 +171,21 @@ def rows_of(
             yield from rows_of(context, token, node, results[output_of(node)], origin)
         if letters is not None:
             yield from letter_rows(context, letters, name, origin)
+
+
+def refuse_undelivered(context: FragmentContext, rows: Iterable[Row]) -> None:
+    """PermanentError for rows that were to reach an SQL operator before this level.
+
+    The queries of a level answer together, so none gets what comes of another one's result.
+    """
+    targets = {row.target for row in rows if row.target < 0}
+    names = [name for name, target in graph_of(context).sql_targets.items() if target in targets]
+    if names:
+        raise PermanentError(
+            f"operator {names[0]}: its query reads what a Python operator makes of another query's "
+            "result, and that query reads a Python operator too; such rows do not reach it. Make "
+            "one query of both, write one of them in Python, or put an operator with a key between"
+        )
 
 
 def _declared(

@@ -90,6 +90,7 @@ def run_rows(
     context: FragmentContext, order: EpochOrder, rows: list[Row], level: int
 ) -> tuple[list[Row], TaskReport]:
     """One task: takes the rows of one slot of `level`, returns rows for the following levels."""
+    flow.refuse_undelivered(context, rows)
     return process_of(context).partitions.run(order, rows, level)
 
 
