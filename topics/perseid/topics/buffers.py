@@ -116,11 +116,12 @@ class SetReader:
     """Waits for the sets of one partition of a buffer."""
 
     def __init__(
-        self, place: Partition, sets: Sets, reader: LogReader, start: int,
+        self, operator: str, place: Partition, sets: Sets, reader: LogReader, start: int,
         clock: Clock | None = None,
     ) -> None:  # fmt: skip
-        """`start`: the first offset that is needed (`buffer_topics.check_starts`)."""
+        """`operator`: the one that reads. `start`: as `buffer_topics.check_starts` gives it."""
         self.sets = sets
+        self._who = f"operator {operator}, partition {place[1]}"
         self._place, self._reader = place, reader
         self._clock: Clock = clock or SystemClock()
         sets.position = start
@@ -159,6 +160,10 @@ class SetReader:
             self.sets.add(entry.offset, record)
         return len(entries)
 
+    def divergences(self) -> list[str]:
+        """What was found since the last call, for an event: operator, partition, epoch and CRCs."""
+        return [f"{self._who}, {one}" for one in self.sets.divergences()]
+
     def _blobs(self, one: WholeSet) -> Blobs:
         pieces = one.data if one.data is not None else self._again(one)
         try:
@@ -183,9 +188,9 @@ class SetReader:
         shown = ", ".join(f"(input {i}, origin {o})" for i, o in sorted(missing)[:MISSING_SHOWN])
         more = f" and {len(missing) - MISSING_SHOWN} more" if len(missing) > MISSING_SHOWN else ""
         return (
-            f"{self._place[0]}[{self._place[1]}]: {len(missing)} sets of the token at offset "
-            f"{token_offset} did not come in {timeout_s:g} s: {shown}{more}; the fragments that "
-            "send them are late or down"
+            f"{self._who}: {len(missing)} sets of the token at offset {token_offset} did not come "
+            f"in {timeout_s:g} s through {self._place[0]}: {shown}{more}; the fragments that send "
+            "them are late or down"
         )
 
 

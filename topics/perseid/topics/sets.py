@@ -121,9 +121,14 @@ class Sets:
         if reason:
             self.dropped[reason] += 1
             return
-        of_token = self._tokens.setdefault(record.token_offset, _OfToken(offset))
-        sent = of_token.places.setdefault((record.input, record.origin), _Sent())
-        chunks = self._chunks_of(sent, _attempt(record))
+        of_token = self._tokens.get(record.token_offset)
+        if of_token is None:
+            of_token = self._tokens[record.token_offset] = _OfToken(offset)
+        sent = of_token.places.get((record.input, record.origin))
+        if sent is None:
+            sent = of_token.places[record.input, record.origin] = _Sent()
+        attempt = _attempt(record)
+        chunks = self._chunks_of(sent, attempt)
         if record.chunk in chunks:
             self.dropped["doubled"] += 1
             return
@@ -134,7 +139,7 @@ class Sets:
         else:
             self.dropped["of another attempt"] += 1
         if len(chunks) == record.chunks:
-            self._complete(of_token, sent, record)
+            self._complete(of_token, sent, record, attempt)
         self._shrink()
 
     def judge(self, valid: Set[int], end: int) -> None:
@@ -213,8 +218,10 @@ class Sets:
             sent.attempts[attempt] = {}
         return sent.attempts[attempt]
 
-    def _complete(self, of_token: _OfToken, sent: _Sent, record: BufferRecord) -> None:
-        attempt, first = _attempt(record), sent.first
+    def _complete(
+        self, of_token: _OfToken, sent: _Sent, record: BufferRecord, attempt: Attempt
+    ) -> None:  # fmt: skip
+        first = sent.first
         if first is None:
             sent.first = attempt
             for other, chunks in sent.attempts.items():

@@ -213,13 +213,13 @@ class Consumer:
         sets = Sets("u", 1, base, bytes_max=BYTES_MAX)
         start = self._retried(lambda: check_starts(world.topics, {world.place: world.needed}))
         reader = SetReader(
-            world.place, sets, SimulatedLogReader(world.broker), start[world.place],
+            "totals", world.place, sets, SimulatedLogReader(world.broker), start[world.place],
             SimulatedClock(world.simulation),
         )  # fmt: skip
         done = base
         while not world.finished or done < world.tip:
             sets.judge(frozenset(o for o in world.chain if o > base), world.end)
-            if sets.divergences():
+            if reader.divergences():
                 raise Defect("equal rows are taken for divergence")
             token = min((o for o in world.chain if o > done), default=None)
             if token is None:
