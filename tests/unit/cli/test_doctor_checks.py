@@ -13,8 +13,9 @@ from perseid.cli.open_transactions import SLOW_S, STUCK_S, Held
 from perseid.errors import RetryableError
 from perseid.records import LeaderInfo, WorkerInfo
 from perseid.records.access import Access
+from perseid.topics import names
 from perseid.topics.admin import TopicInfo
-from perseid.topics.control import control_topics
+from perseid.topics.control import control_topics, optional_topics
 
 LEADER = LeaderInfo("c1", 5, 20, "http://127.0.0.1:9")
 WORKER = WorkerInfo("w1", "w1-a", "h", 30, 31, 2, "local[2]", 0)
@@ -126,6 +127,18 @@ def test_topics_that_do_not_keep_what_they_must(
     found = only(doctor_checks.topics(JOB, infos))
     assert found.level == "problem"
     assert what_next in found.next
+
+
+def test_a_buffer_that_does_not_keep_its_rows_is_a_problem() -> None:
+    buffers = optional_topics("shop", [names.buffer("shop", "totals", 1)])
+    job = replace(JOB, needed=(*JOB.needed, *buffers))
+    (name,) = (topic.name for topic in buffers)
+    info = TopicInfo(name, "9", 4, retention_ms=-1, stamped="LogAppendTime")
+    assert only(doctor_checks.topics(job, {**INFOS, name: info})).found == "6 topics are there"
+    short = replace(info, retention_ms=DAY_MS)
+    found = only(doctor_checks.topics(job, {**INFOS, name: short}))
+    assert (found.level, found.found) == ("problem", f"{name} has retention.ms={DAY_MS}")
+    assert "rows for totals from other fragments" in found.expected
 
 
 def test_a_token_log_that_its_producers_stamp_bounds_no_time() -> None:

@@ -25,6 +25,7 @@ from perseid.registry.repository import RepoNodes
 from perseid.state.durability.store import LocalStore
 from perseid.testing.kafka import FakeTopics, ModelKafka
 from perseid.testing.registry import FakeZooKeeper
+from perseid.topics import names
 
 JOB = """\
 name: {name}
@@ -445,16 +446,18 @@ def test_what_purging_deletes(world: World) -> None:
         own = job.spec
     with job_folders.validated(job_folders.find(world.write("job2", topic="out2"))) as (job,):
         other = job.spec
+    buffer = names.buffer("job", "o", 1)
     there = ["in", "out", "perseid.job.dlq", "perseid.job.tokens", "perseid.job2.tokens", "x"]
+    there += [buffer, names.buffer("job2", "o", 1)]
     assert steering.purged_topics("job", own, [], there) == [
-        "out", "perseid.job.dlq", "perseid.job.tokens",
+        "out", buffer, "perseid.job.dlq", "perseid.job.tokens",
     ]  # fmt: skip
     reader = other.model_copy(
         update={"sources": {"a": other.sources["a"].model_copy(update={"topic": "out"})}}
     )
     assert "out" not in steering.purged_topics("job", own, [reader], there)
     assert steering.purged_topics("job", None, [], there) == [
-        "perseid.job.dlq", "perseid.job.tokens",
+        buffer, "perseid.job.dlq", "perseid.job.tokens",
     ]  # fmt: skip
 
 
