@@ -97,7 +97,9 @@ class Tokens:
     ends_at: dict[int, Counter[tuple[str, int]]] = field(default_factory=dict)  # by epoch
     watermarks: dict[int, int | None] = field(default_factory=dict)  # by epoch
     taken_back: set[int] = field(default_factory=set)  # offsets of tokens that were rolled back
-    issued_ms: dict[tuple[int, int], int] = field(default_factory=dict)  # by leader and epoch
+    # By leader, epoch and token time: a log that lost its tail is read again from the start, and a
+    # leader may have issued two tokens of one epoch.
+    issued_ms: dict[tuple[int, int, int], int] = field(default_factory=dict)
     last: tuple[int, int, int] | None = None  # leader, epoch and time of the tip if it is a token
     off_ms: int = 0  # how long all machines were switched off
 
@@ -126,15 +128,16 @@ class Tokens:
 
     def issues(self, token: Token) -> None:
         """Records when a leader issued `token`."""
-        self.issued_ms[token.coordinator_epoch, token.epoch] = self.clock.wall_ms()
+        issued = token.coordinator_epoch, token.epoch, token.time_ms
+        self.issued_ms[issued] = self.clock.wall_ms()
 
     def _time(self, token: Token) -> None:
         leader, last = token.coordinator_epoch, self.last
-        at_ms = self.issued_ms[leader, token.epoch]
         self.last = leader, token.epoch, token.time_ms
+        at_ms = self.issued_ms[self.last]
         if last is None:
             return
-        passed_ms = at_ms - self.issued_ms[last[0], last[1]]
+        passed_ms = at_ms - self.issued_ms[last]
         since_ms, right_ms = token.time_ms - last[2], at_ms + self.off_ms
         gap = f"{since_ms} ms after the one before it, after {passed_ms} ms"
         if since_ms < 0:
