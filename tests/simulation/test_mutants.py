@@ -84,7 +84,7 @@ FOUND_BY = {
     "attempts_are_mixed": 1,
     "buffers_are_trimmed_after_the_newest": 41,
     "moves_keep_their_generation": 0,
-    "restores_take_back_what_is_done": 4,
+    "restores_take_back_what_is_done": 10,
     "checkpoints_outlive_their_tokens": 1,
 }
 

@@ -98,7 +98,7 @@ def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
     before = job.done
     job = replace(
         job, ownership=job.ownership.committed(record.fragment, epoch),
-        totals=job.totals.counted(record), health=job.health.epoch_done(epoch),
+        totals=job.totals.counted(record), health=job.health.progressed(epoch),
     )  # fmt: skip
     if job.done > before:
         checks = tuple(c for c in record.checks if c.epoch > job.inputs.checks_to)

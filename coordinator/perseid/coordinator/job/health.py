@@ -89,7 +89,7 @@ class Health:
     def with_error(self, error: Mapping[str, Any] | None) -> Health:
         return replace(self, error=error)
 
-    def epoch_done(self, epoch: int) -> Health:
+    def progressed(self, epoch: int) -> Health:
         """Without the error, if it was above the last done epoch that it names."""
         if self.error is None or epoch <= int(self.error.get("epoch", 0)):
             return self
