@@ -14,14 +14,22 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 
 PROTOCOL = 5  # state logs lie below their replica, so an older owner would not be fenced
+TAKES_OVER = (4,)  # data of these, once their processes are gone: logs stay unread, checkpoints not
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """The build of one process: perseid's version, and the one protocol it speaks and reads."""
+    """The build of one process: perseid's version, and the one protocol it speaks.
+
+    `takes_over`: older protocols whose data it continues.
+    """
 
     version: str
     protocol: int = PROTOCOL
+    takes_over: tuple[int, ...] = TAKES_OVER
+
+    def reads(self, protocol: int) -> bool:
+        return protocol == self.protocol or protocol in self.takes_over
 
 
 def this_build() -> Build:

@@ -362,7 +362,7 @@ def test_a_damaged_or_foreign_backup_is_not_restored(site: Site, tmp_path: Path)
     folder = site.back_up()
     site.lose()
     with pytest.raises(RefusedError, match="reads protocol 3 only: restore it with perseid 0"):
-        site.restore(folder, Build("3.0", 3))
+        site.restore(folder, Build("3.0", 3, ()))
     with pytest.raises(RefusedError, match="holds no backup"):
         site.restore(tmp_path)
     part = next(path for path in (folder / backup.STORE).rglob("*") if "counts-0" in path.name)

@@ -13,6 +13,7 @@ from perseid.errors import RefusedError
 from perseid.records import WorkerInfo, entries
 from perseid.records.version import PROTOCOL, Build, this_build
 from perseid.registry import Registry, codec, paths, versions
+from perseid.registry.port import Delete
 from perseid.registry.versions import Written
 from perseid.state.durability import blob, checkpoint, outputs, owners
 from perseid.state.primitives import deltas, dense, keyed, pool
@@ -67,13 +68,13 @@ def written(registry: Registry) -> Written | None:
     return found.value if found is not None else None
 
 
-def build(protocol: int) -> Build:
-    return Build(f"{protocol}.0", protocol)
+def build(protocol: int, *takes_over: int) -> Build:
+    return Build(f"{protocol}.0", protocol, takes_over)
 
 
 def test_the_first_one_writes_and_others_of_its_protocol_join(registry: Registry) -> None:
     versions.admit(registry, "c1", build(2))
-    versions.admit(registry, "c2", Build("2.7", 2))
+    versions.admit(registry, "c2", Build("2.7", 2, ()))
     assert written(registry) == Written(2, "2.0")
 
 
@@ -103,6 +104,43 @@ def test_of_two_that_begin_at_once_one_is_refused(
     monkeypatch.setattr(registry, "read", late)
     with pytest.raises(RefusedError, match="written with protocol 3 by"):
         versions.admit(registry, "c1", build(2))
+
+
+def test_data_of_an_older_protocol_is_taken_over_when_its_processes_are_gone(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    versions.admit(registry, "c1", build(2))
+    old = WorkerInfo("w1", "w1-a", "h", 1, 2, 3, "local[2]", 4, protocol=2)
+    registry.register_worker(old)
+    with pytest.raises(RefusedError, match=r"protocol 2, and processes of that .* run: w1\. Stop"):
+        versions.admit(registry, "c2", build(3, 2))
+    assert written(registry) == Written(2, "2.0")
+    registry.coordination.write(Delete(paths.worker("w1-a")))
+    versions.admit(registry, "c2", build(3, 2))
+    assert written(registry) == Written(3, "3.0")
+    assert "the data of protocol 2 is taken over" in caplog.text
+    registry.register_worker(dataclasses.replace(old, protocol=3))
+    versions.admit(registry, "c3", build(3, 2))
+    with pytest.raises(RefusedError, match=r"written with protocol 3 by perseid 3\.0"):
+        versions.admit(registry, "c1", build(2))
+    with pytest.raises(RefusedError, match=r"written with protocol 3 by perseid 3\.0"):
+        versions.admit(registry, "c1", build(4, 2))
+
+
+def test_of_two_that_take_over_at_once_both_are_admitted(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions.admit(registry, "c1", build(2))
+    workers = registry.workers
+
+    def late() -> object:
+        monkeypatch.undo()
+        versions.admit(registry, "c2", build(3, 2))
+        return workers()
+
+    monkeypatch.setattr(registry, "workers", late)
+    versions.admit(registry, "c3", Build("3.1", 3, (2,)))
+    assert written(registry) == Written(3, "3.0")
 
 
 def test_this_build_may_join_what_it_has_written(registry: Registry) -> None:

@@ -61,10 +61,11 @@ def restore(
     RefusedError with every reason, and nothing is written, when one of them cannot be restored.
     """
     saved = backup.read(folder)
-    if saved.protocol != build.protocol:
+    if not build.reads(saved.protocol):
+        read = ", ".join(map(str, (build.protocol, *build.takes_over)))
         raise RefusedError(
             f"the backup is of perseid {saved.version}, protocol {saved.protocol}; this is "
-            f"{build.version}, which reads protocol {build.protocol} only: "
+            f"{build.version}, which reads protocol {read} only: "
             f"restore it with perseid {saved.version}"
         )
     chosen = [job for job in saved.jobs if not only or job.name in only]
