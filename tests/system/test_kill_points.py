@@ -188,7 +188,7 @@ class LastOrders:
 def orders(running: RunningCluster) -> list[tuple[int, int]]:
     """(epoch, pid of the holder) of all orders that wait."""
     found = []
-    for path in glob.glob(f"{running.cluster.deployment.state}/*/*/*/orders/o-*.order"):
+    for path in glob.glob(f"{running.cluster.deployment.state}/*/*/*/*/orders/o-*.order"):
         _, epoch, *_, holder, _ = Path(path).stem.split("-")
         found.append((int(epoch), int(holder)))
     return found
