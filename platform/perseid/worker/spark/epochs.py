@@ -78,7 +78,7 @@ class EpochRunner:
         the shuffle files.
         """
         single_task = self.context.is_single_task(order.token)
-        whole = single_task and self.frames.is_whole  # one plan for any number of splits
+        whole = single_task and self.frames.is_whole
         splits = 1 if whole else max(1, len(order.token.splits))
         self.spark.sparkContext.setLocalProperty(EPOCH_PROPERTY, order.encode(record))
         self.reports.value = TaskReport(order.token.epoch)  # an earlier run proves nothing

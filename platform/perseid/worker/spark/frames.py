@@ -74,6 +74,8 @@ class EpochFrames:
         self.anchor = anchor
         self.spec = flow.spec_of(context.job_folder)
         self.graph: Graph = flow.graph_of(context)
+        # Without SQL a single-task epoch is one call of Python, one plan for any number of splits.
+        self.is_whole = not any(out.sql for out in self.graph.outlets.values())
         self.persisted: list[DataFrame] = []
         self._prefix = ""
         self.plans = {name: self._source_plan(name) for name in self.spec.sources}
@@ -88,11 +90,6 @@ class EpochFrames:
         for level in range(1, self.context.layout.levels + 1):
             rows = self._sql_of_rows(self._level(rows, level, single_task), level)
         return rows
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether a single-task epoch is one call of Python: no operator of it is SQL."""
-        return not any(out.sql for out in self.graph.outlets.values())
 
     def _whole(self) -> DataFrame:
         self._prefix = ""
