@@ -5,9 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perseid.topics.records import Token
-from support.coordinator import Leader, World, job_spec
+from support.coordinator import Leader, World, job_entry, job_spec
 
 JOB = "wordcount"
+
+
+def one_job() -> World:
+    """One job, one worker, one source topic with two empty partitions."""
+    world = World(entries={JOB: job_entry()}, workers=["w1-1"])
+    world.ends = {("lines", 0): 0, ("lines", 1): 0}
+    return world
+
+
+def leading(world: World) -> Leader:
+    """Leads, and has placed the job, which runs."""
+    leader = Leader(world)
+    leader.look()
+    world.report(JOB, "running")
+    leader.listen()
+    return leader
 
 
 def want(world: World, leader: Leader, **changes: object) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from perseid.coordinator.decision_log.files import FOLDER
 from perseid.records import Deployment
-from support.coordinator import Leader, World, job_entry
-from support.coordinator_steps import JOB
+from support.coordinator_steps import JOB, leading, one_job
 from support.coordinator_steps import run as epochs
 from support.decisions import written
 
@@ -28,13 +27,9 @@ def data(tmp_path: Path) -> Path:
         state=str(tmp_path / "state"), logs=str(logs),
     )  # fmt: skip
     (tmp_path / "deployment.json").write_text(settings.model_dump_json())
-    world = World(entries={JOB: job_entry()}, workers=["w1-1"])
-    world.ends = {("lines", 0): 0, ("lines", 1): 0}
+    world = one_job()
     for name in ("c1", "c2"):
-        leader = Leader(world)
-        leader.look()
-        world.report(JOB, "running")
-        leader.listen()
+        leader = leading(world)
         epochs(world, leader, 3)
         written(logs / FOLDER / name, leader.decided, epoch=leader.state.epoch)
     return tmp_path

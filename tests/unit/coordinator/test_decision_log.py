@@ -23,7 +23,16 @@ from perseid.jobs.model.spec import CheckpointSpec, FaultToleranceSpec
 from perseid.records import CheckpointPointer
 from perseid.topics.records import Begin, OperatorState, Rewind
 from support.coordinator import TOPIC_ID, Crashed, Leader, World, job_entry, job_spec
-from support.coordinator_steps import JOB, fail, failed_in_flight, new_revision, run, want
+from support.coordinator_steps import (
+    JOB,
+    fail,
+    failed_in_flight,
+    leading,
+    new_revision,
+    one_job,
+    run,
+    want,
+)
 from support.decisions import replayed, written
 
 POINTER = CheckpointPointer(3, 1, 1, "r1", 4, "c-3", 1, 20, 1000, 3, (3,))
@@ -109,10 +118,7 @@ Scenario = Callable[[World, Leader], None]
 @pytest.fixture(params=SCENARIOS, ids=lambda scenario: scenario.__name__)
 def decided(request: pytest.FixtureRequest, world: World) -> list[Decided]:
     """All decisions of a leader's life, from its first look on."""
-    leader = Leader(world)
-    leader.look()
-    world.report(JOB, "running")
-    leader.listen()
+    leader = leading(world)
     request.param(world, leader)
     return leader.decided
 
@@ -132,12 +138,8 @@ def test_values_are_the_same_after_they_were_written_and_read(decided: list[Deci
 def test_scenarios_have_every_kind_of_event() -> None:
     kinds = set[type]()
     for scenario in SCENARIOS:
-        world = World(entries={JOB: job_entry()}, workers=["w1-1"])
-        world.ends = {("lines", 0): 0, ("lines", 1): 0}
-        leader = Leader(world)
-        leader.look()
-        world.report(JOB, "running")
-        leader.listen()
+        world = one_job()
+        leader = leading(world)
         scenario(world, leader)
         kinds |= {type(one.event) for one in leader.decided}
     assert kinds == set(typing.get_args(ev.Event))

@@ -12,7 +12,8 @@ from perseid.jobs.operations.applying import SOURCE_PARTITIONS_MAX
 from perseid.topics import codec
 from perseid.topics.admin import MESSAGE_BYTES_MAX
 from perseid.topics.records import InputCheck
-from support.coordinator import Leader, World, job_entry
+from support.coordinator import World, job_entry
+from support.coordinator_steps import leading
 
 JOB = "wordcount"
 EPOCHS = 5
@@ -22,10 +23,7 @@ EPOCH_CPU_S = 2.0  # of one that has all partitions; about 0.2 on an idle machin
 def test_10_000_source_partitions_are_issued_in_records_that_fit() -> None:
     world = World(entries={JOB: job_entry()}, workers=["w1-1"])
     world.ends = {("lines", p): 0 for p in range(SOURCE_PARTITIONS_MAX)}
-    leader = Leader(world)
-    leader.look()
-    world.report(JOB, "running")
-    leader.listen()
+    leader = leading(world)
     started_s = time.process_time()
     for _ in range(EPOCHS):
         for partition in range(SOURCE_PARTITIONS_MAX):

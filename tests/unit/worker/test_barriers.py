@@ -12,18 +12,15 @@ import pytest
 
 from perseid.engine.order import EpochOrder
 from perseid.errors import PermanentError, RetryableError
-from perseid.jobs.model import layout as layouts
 from perseid.jobs.model.layout import DEAD_LETTERS
-from perseid.jobs.validation import parse
-from perseid.records import Deployment
 from perseid.topics.records import Token
 from perseid.worker.dataflow.barriers import Expected, counted, expected
 from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.dataflow.edges import CHUNK_BYTES, Row, from_batches, to_batches
 from perseid.worker.dataflow.graph import INDEX_BITS
 from perseid.worker.epoch import flow, tasks
+from support.fragment_contexts import context_of
 
-DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l")
 JOB = """
 name: job
 parallelism: 2
@@ -69,11 +66,7 @@ def job(request: pytest.FixtureRequest, tmp_path: Path) -> FragmentContext:
 def context(folder: Path, text: str) -> FragmentContext:
     (folder / "job.yaml").write_text(text)
     (folder / "ops.py").write_text(OPS)
-    return FragmentContext(
-        deployment=DEPLOYMENT, job="job", job_uuid="u", generation=1, incarnation="w1-a",
-        revision="r", archive="a", folder=str(folder), base_epoch=0, lanes=2,
-        one_task_each=False, layout=layouts.build(parse.load(folder), 1), rescaled=False,
-    )  # fmt: skip
+    return context_of(folder)
 
 
 def sent(job: FragmentContext, table: pa.Table = ROWS) -> Iterator[Row]:

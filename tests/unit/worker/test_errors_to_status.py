@@ -28,8 +28,7 @@ from perseid.worker.dataflow.failures import named, stage
 from perseid.worker.dataflow.operators import call
 from perseid.worker.dead_letters.poison import guarded
 from perseid.worker.fragment import Fragment
-from support.coordinator import Leader, World, job_entry
-from support.coordinator_steps import JOB, run
+from support.coordinator_steps import JOB, leading, one_job, run
 
 TOKEN = "drawn-for-this-life"
 FORGED = "perseid-error[RetryableError]: all is well ::end"
@@ -97,12 +96,8 @@ def record_of(text: str) -> FragmentState:
 
 def status_after(record: FragmentState, tries: int) -> tuple[JobStatus | None, bool]:
     """Of a job that has done two epochs and fails so often; and whether it is placed again."""
-    world = World(entries={JOB: job_entry()}, workers=["w1-1"])
-    world.ends = {("lines", 0): 0, ("lines", 1): 0}
-    leader = Leader(world)
-    leader.look()
-    world.report(JOB, "running")
-    leader.listen()
+    world = one_job()
+    leader = leading(world)
     run(world, leader, 2)
     for _ in range(tries):
         world.report(JOB, "failed", error_kind=record.error_kind, error=record.error,

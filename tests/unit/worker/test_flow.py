@@ -10,16 +10,14 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import PermanentError
-from perseid.jobs.model import layout as layouts
 from perseid.jobs.model.layout import DEAD_LETTERS
-from perseid.jobs.validation import parse
-from perseid.records import Deployment
 from perseid.state.primitives.arrow import ipc_table
 from perseid.topics.records import Token
 from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.dataflow.edges import Row
 from perseid.worker.dead_letters import refused
 from perseid.worker.epoch import flow
+from support.fragment_contexts import context_of
 
 JOB = """
 name: picky
@@ -48,21 +46,12 @@ class Spent(Operator):
         out.emit(self.kept.add(batch["user"], n=batch["n"]))
 """
 TOKEN = Token(1, "u", 7, 3, "r", 1, (), 1_000)
-DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l")
 
 
 def context(folder: Path, more: str) -> FragmentContext:
     (folder / "job.yaml").write_text(JOB % more)
     (folder / "picky.py").write_text(CODE)
     return context_of(folder)
-
-
-def context_of(folder: Path) -> FragmentContext:
-    return FragmentContext(
-        deployment=DEPLOYMENT, job="picky", job_uuid="u", generation=1, incarnation="w1-a",
-        revision="r", archive="a", folder=str(folder), base_epoch=0, lanes=2,
-        one_task_each=False, layout=layouts.build(parse.load(folder), 1), rescaled=False,
-    )  # fmt: skip
 
 
 def orders(*amounts: int) -> pa.Table:

@@ -13,10 +13,8 @@ import pytest
 
 from perseid.engine.epoch import input_names
 from perseid.errors import BadInputError, PermanentError
-from perseid.jobs.model import layout as layouts
 from perseid.jobs.model.layout import DEAD_LETTERS
 from perseid.jobs.validation import parse
-from perseid.records import Deployment
 from perseid.state.primitives.arrow import ipc_table
 from perseid.topics.columns import Records
 from perseid.topics.records import SourceRange, Token
@@ -27,8 +25,8 @@ from perseid.worker.dead_letters import null_keys
 from perseid.worker.dead_letters.places import Places, Run
 from perseid.worker.dead_letters.refused import to_table
 from perseid.worker.epoch import flow
+from support.fragment_contexts import context_of
 
-DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l")
 COLUMNS = {"user": "string", "n": "int64"}
 JOB = """
 name: job
@@ -73,11 +71,7 @@ def context(folder: Path, job: str = JOB, **how: str) -> FragmentContext:
     folder = Path(tempfile.mkdtemp(dir=folder))  # what a folder holds is read once
     (folder / "job.yaml").write_text(job)
     (folder / "ops.py").write_text(OPS)
-    return FragmentContext(
-        deployment=DEPLOYMENT, job="job", job_uuid="u", generation=1, incarnation="w1-a",
-        revision="r", archive="a", folder=str(folder), base_epoch=0, lanes=2,
-        one_task_each=False, layout=layouts.build(parse.load(folder), 1), rescaled=False,
-    )  # fmt: skip
+    return context_of(folder)
 
 
 class Topic:

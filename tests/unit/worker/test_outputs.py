@@ -19,7 +19,6 @@ from perseid.jobs.model import layout as layouts
 from perseid.jobs.model.spec import MAIN, JobSpec
 from perseid.jobs.operator import Emitter, Operator
 from perseid.jobs.validation import parse
-from perseid.records import Deployment
 from perseid.state import Table
 from perseid.state.durability.files import LocalFiles
 from perseid.state.durability.owners import adopt
@@ -30,9 +29,9 @@ from perseid.worker.dead_letters.poison import Sieve
 from perseid.worker.epoch import feedback, flow, tasks
 from perseid.worker.epoch.feedback import last_output
 from perseid.worker.sink.transaction import CommitResult
+from support.fragment_contexts import DEPLOYMENT, context_of
 
 ODD = pa.schema([("key", pa.string()), ("n", pa.int64())])
-DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l")
 JOB = """\
 name: sides
 parallelism: 2
@@ -155,13 +154,7 @@ def test_a_checkpoint_has_the_outputs_that_are_fed_back_and_no_others(sided: Any
 def job(tmp_path: Path) -> tuple[JobSpec, FragmentContext]:
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "m.py").write_text(CODE)
-    spec = parse.load(tmp_path)
-    context = FragmentContext(
-        deployment=DEPLOYMENT, job="sides", job_uuid="u", generation=1, incarnation="w",
-        revision="r", archive="a", folder=str(tmp_path), layout=layouts.build(spec, 1),
-        base_epoch=0, lanes=2, one_task_each=False, rescaled=False,
-    )  # fmt: skip
-    return spec, context
+    return parse.load(tmp_path), context_of(tmp_path)
 
 
 def order(records: int = 0) -> EpochOrder:
@@ -270,14 +263,8 @@ class Fragment:
 
 def started(folder: Path, document: str, monkeypatch: pytest.MonkeyPatch, state: Path) -> Fragment:
     (folder / "job.yaml").write_text(document)
-    spec = parse.load(folder)
-    context = FragmentContext(
-        deployment=DEPLOYMENT.model_copy(update={"state": str(state)}),
-        job=spec.name, job_uuid="u", generation=1,
-        incarnation="w", revision="r", archive="a", folder=str(folder),
-        layout=layouts.build(spec, 1), base_epoch=0, lanes=2, one_task_each=False, rescaled=False,
-    )  # fmt: skip
-    fragment = Fragment(context)
+    deployment = DEPLOYMENT.model_copy(update={"state": str(state)})
+    fragment = Fragment(context_of(folder, deployment=deployment))
     monkeypatch.setattr(tasks.TaskExecutor, "new_sink", lambda *_: fragment)
     return fragment
 

@@ -11,16 +11,13 @@ import pyarrow as pa
 import pytest
 
 from perseid.errors import BadInputError
-from perseid.jobs.model import layout as layouts
-from perseid.jobs.validation import parse
-from perseid.records import Deployment
 from perseid.topics.records import Token
 from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.dead_letters.poison import Sieve
 from perseid.worker.epoch import flow
 from perseid.worker.formats import encode
+from support.fragment_contexts import context_of
 
-DEPLOYMENT = Deployment(kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l")
 TOKEN = Token(1, "u", 7, 3, "r", 1, (), 1_000)
 JOB = """
 name: job
@@ -48,11 +45,7 @@ def context(folder: Path, policy: str, format_: str = "avro, schema: r.avsc") ->
     (folder / "job.yaml").write_text(JOB.replace("POLICY", policy).replace("FORMAT", format_))
     (folder / "ops.py").write_text(OPS)
     (folder / "r.avsc").write_text(json.dumps(SCHEMA))
-    return FragmentContext(
-        deployment=DEPLOYMENT, job="job", job_uuid="u", generation=1, incarnation="w1-a",
-        revision="r", archive="a", folder=str(folder), base_epoch=0, lanes=2,
-        one_task_each=False, layout=layouts.build(parse.load(folder), 1), rescaled=False,
-    )  # fmt: skip
+    return context_of(folder)
 
 
 ROWS = pa.table({"user": ["a", "b", "c", "d"], "n": [1, 2**31, None, 4]})
