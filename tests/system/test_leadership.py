@@ -263,7 +263,11 @@ def test_a_killed_leader_is_replaced_within_two_sessions(stage: Stage) -> None:
     check_tokens(stage)
     found = {path.parent.name: replayed(path) for path in files.found(stage.folder / "logs")}
     assert found.keys() == {first.id, second.id}
-    assert all(again.same and again.events["TokenAppended"] >= 10 for again in found.values())
+    assert {name: again.difference for name, again in found.items() if not again.same} == {}
+    # Workers read tokens before their append is answered, and the kill takes what was not yet
+    # written: of the first leader's ten tokens the file may lack the last ones.
+    assert found[first.id].events["TokenAppended"] >= 5
+    assert found[second.id].events["TokenAppended"] >= 10
     assert found[first.id].ending in ("open", "cut off")
 
 
