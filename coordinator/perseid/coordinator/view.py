@@ -60,7 +60,7 @@ def fragments(state: ClusterState, incarnation: str) -> list[dict[str, Any]]:
     return [
         {"job": job.name, "generation": own.generation, "state": statuses.name_of(job)}
         for job, plan in planned
-        if (own := plan.for_worker(incarnation)) is not None
+        for own in plan.for_worker(incarnation)
     ]
 
 

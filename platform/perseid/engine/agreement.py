@@ -81,7 +81,10 @@ def agree(
         for found in restore(order, gids):
             restored[found.gid] = found
             events += found.events
-        verdict = resume.decide(restored, ledgers(), plan.base_epoch, order.complete_epoch)
+        verdict = resume.decide(
+            restored, ledgers(), plan.base_epoch, order.complete_epoch,
+            resends=plan.only.split is not None,
+        )  # fmt: skip
         if isinstance(verdict, resume.Proceed):
             return Agreement(verdict.epoch, restored, tuple(events))
         gids = verdict.gids

@@ -82,6 +82,10 @@ class Runtime(Protocol):
         """Restores these stateful partitions and loads them (`epoch.Partitions.load`)."""
         ...
 
+    def begin(self, past: TokenHistory, done_epoch: int) -> None:
+        """Before the first epoch, which is above `done_epoch`: the tokens that count so far."""
+        ...
+
     def read_again(self, token: Token) -> Reads:
         """Counts the input of the sources with event time."""
         ...
@@ -195,6 +199,7 @@ class FragmentLife:
             self.plan, self.incarnation, runtime.layout, feed, self.progress, runtime.execute,
             runtime.known,
         )  # fmt: skip
+        runtime.begin(past, done_epoch)
         if runtime.spec.event_times:
             loop.report_last_event_times(runtime.tokens, runtime.read_again)
 

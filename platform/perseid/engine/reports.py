@@ -61,7 +61,7 @@ def _operator_states(layout: Layout, done: TaskReport) -> tuple[OperatorState, .
     sums: dict[str, list[int]] = {}
     for gid, report in done.partitions.items():
         if report.state is not None:
-            found = sums.setdefault(layout.tasks[gid].operator, [0, 0])
+            found = sums.setdefault(layout.task(gid).operator, [0, 0])
             found[0] += report.state.bytes
             found[1] += report.state.changed_bytes
     return tuple(OperatorState(name, *sums[name]) for name in sorted(sums))

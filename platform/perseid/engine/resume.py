@@ -56,6 +56,8 @@ def decide(
     ledgers: Mapping[int, int],
     base_epoch: int,
     complete_epoch: int = 0,
+    *,
+    resends: bool = False,
 ) -> Proceed | Again:
     """What to do after every stateful partition was restored once.
 
@@ -65,6 +67,9 @@ def decide(
             that have committed nothing yet are at `base_epoch`.
         base_epoch: the epoch after which the plan starts.
         complete_epoch: that of the newest complete checkpoint, 0 without one; all committed it.
+        resends: what the fragment sends to others leaves after its commit point, so the last
+            epoch that it has committed may not have been sent: it runs again. All earlier ones
+            were sent, and so was that of a complete checkpoint.
 
     Raises:
         PermanentError: a ledger lacks an epoch that must have been committed.
@@ -72,6 +77,8 @@ def decide(
     _check_ledgers(restored, ledgers, complete_epoch)
     reached = [r.epoch for r in restored.values()] + list(ledgers.values())
     floor = min(reached, default=base_epoch)
+    if resends and floor > complete_epoch:
+        floor = max(floor - 1, base_epoch)
     lacking = tuple(
         gid for gid, r in sorted(restored.items()) if r.epoch > floor and r.held_from > floor + 1
     )

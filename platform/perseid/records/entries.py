@@ -6,6 +6,7 @@ point to it. `perseid.registry` gives each entry its path, its JSON form and its
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -146,7 +147,8 @@ class Assignment:
 
     `gids` None: all of them, whatever the layout. `owner` is a worker incarnation, None while no
     worker may run the fragment. Of a partition the highest `generation` is valid. `from_epoch`:
-    the fragment runs the epochs above it.
+    the fragment runs the epochs above it. `split`: the only one that it reads of each token; None:
+    all splits.
     """
 
     fragment: str
@@ -155,6 +157,7 @@ class Assignment:
     generation: int
     role: str = PRIMARY
     from_epoch: int = 0
+    split: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +215,31 @@ class Plan:
     def of_fragment(self, fragment: str) -> Assignment | None:
         return next((a for a in self.assignments if a.fragment == fragment), None)
 
-    def for_worker(self, incarnation: str) -> Plan | None:
-        """The plan as that worker sees it: its own assignment alone, under its generation."""
-        own = next((a for a in self.assignments if a.owner == incarnation), None)
-        if own is None:
-            return None
+    @property
+    def floor(self) -> int:
+        """The generation of the last change of the whole job: a fragment below it is over."""
+        return min((a.generation for a in self.primaries), default=self.generation)
+
+    def for_worker(self, incarnation: str) -> tuple[Plan, ...]:
+        """The plan as the fragments of that worker see it: each its own assignment alone."""
+        return tuple(self.of_one(a) for a in self.assignments if a.owner == incarnation)
+
+    def of_one(self, own: Assignment) -> Plan:
+        """The plan with this assignment alone, under its generation."""
         return replace(self, generation=own.generation, assignments=(own,))
+
+    def placed(self, owners: Mapping[str, str | None], generation: int) -> Plan:
+        """These fragments under new owners, by fragment; all others continue."""
+        placed = tuple(
+            replace(a, owner=owners[a.fragment], generation=generation)
+            if a.fragment in owners else a
+            for a in self.assignments
+        )  # fmt: skip
+        return replace(self, generation=generation, assignments=placed)
+
+    def renewed(self, generation: int) -> Plan:
+        """All fragments under that generation, with the owners that they have."""
+        return self.placed({a.fragment: a.owner for a in self.assignments}, generation)
 
     def handed_to(self, owner: str | None, generation: int) -> Plan:
         """All fragments under that owner and generation, which is the plan's too."""

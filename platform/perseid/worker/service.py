@@ -127,7 +127,7 @@ class WorkerService:
         seen = registry.look()
         self._note_damage(seen.damaged)
         plans = {n: p.for_worker(self.incarnation) for n, p in seen.plans.items()}
-        mine = {n: own for n, own in plans.items() if own is not None}
+        mine = {n: own[0] for n, own in plans.items() if own}
         # The leader knows a damaged plan, and writes it again when it changes.
         fragments.follow(mine, unknown=seen.damaged)
         for fragment in fragments.running().values():

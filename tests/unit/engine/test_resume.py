@@ -89,3 +89,27 @@ def test_people_are_reported_how_fast_it_went() -> None:
         "checkpoint:7, log (3,000,000 rows, 60.0 MB in 2.0 s: 1,500,000 rows/s, 30.0 MB/s)"
     )
     assert resume.summary({}, 2.0) == ""
+
+
+@pytest.mark.parametrize(
+    "state, ledgers, complete, resumes",
+    [
+        (((6, 4), (6, 4)), {1: 6}, 0, 5),  # 6 is done, and may not have been sent
+        (((6, 4), (7, 4)), {1: 6}, 3, 5),
+        (((6, 4), (6, 4)), {1: 6}, 6, 6),  # a complete checkpoint: all of 6 was sent
+        (((4, 5), (4, 5)), {1: 7}, 6, 4),  # from an older checkpoint, whose epoch was sent
+    ],
+)
+def test_a_fragment_that_sends_to_others_repeats_its_last_epoch(
+    state: tuple[tuple[int, int], ...], ledgers: dict[int, int], complete: int, resumes: int
+) -> None:
+    found = restored(*state)
+    assert decide(found, ledgers, 2, complete, resends=True) == Proceed(resumes)
+
+
+def test_a_fragment_does_not_repeat_what_is_not_its_own() -> None:
+    assert decide(restored((2, 3)), {}, 2, resends=True) == Proceed(2)
+
+
+def test_outputs_that_are_to_be_sent_again_must_be_held() -> None:
+    assert decide(restored((6, 7), (6, 4)), {}, 0, resends=True) == Again((0,), 5)

@@ -82,11 +82,21 @@ def test_older_versions_run_nothing_of_a_job_of_several_fragments() -> None:
 
 
 def test_a_worker_sees_its_own_assignment_alone() -> None:
-    own = SPLIT.for_worker("w1-a")
-    assert own is not None
+    (own,) = SPLIT.for_worker("w1-a")
     assert (own.generation, own.only) == (2, SPLIT.assignments[0])
-    assert SPLIT.for_worker("w9-a") is None
-    assert PLAN.for_worker("w1-a") == PLAN
+    assert SPLIT.for_worker("w9-a") == ()
+    assert PLAN.for_worker("w1-a") == (PLAN,)
+
+
+def test_fragments_are_placed_again_and_the_others_continue() -> None:
+    placed = SPLIT.placed({SPLIT.assignments[1].fragment: "w7-a"}, 9)
+    assert (placed.generation, placed.floor) == (9, SPLIT.floor)
+    assert [a for a in placed.assignments if a.generation == 9] == [placed.assignments[1]]
+    assert placed.assignments[1].owner == "w7-a"
+    assert placed.assignments[0] == SPLIT.assignments[0]
+    renewed = placed.renewed(10)
+    assert (renewed.generation, renewed.floor) == (10, 10)
+    assert [a.owner for a in renewed.assignments] == [a.owner for a in placed.assignments]
 
 
 def test_several_fragments_have_no_one_owner() -> None:

@@ -11,7 +11,7 @@ All partitions of one level are one Spark stage: gid - base(level) is the task's
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -42,7 +42,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Layout:
-    """The operator partitions of one job under one layout number, ordered by gid."""
+    """The operator partitions of one job under one layout number, ordered by gid.
+
+    A fragment's layout has its own partitions only (`part`).
+    """
 
     number: int
     tasks: tuple[Task, ...]
@@ -67,6 +70,19 @@ class Layout:
     def levels(self) -> int:
         """The highest level; level 0 has no tasks of its own, the splits do its work."""
         return max((t.level for t in self.tasks), default=0)
+
+    def part(self, gids: Collection[int] | None) -> Layout:
+        """With these partitions only; None: all."""
+        if gids is None:
+            return self
+        return Layout(self.number, tuple(t for t in self.tasks if t.gid in gids))
+
+    @cached_property
+    def _by_gid(self) -> dict[int, Task]:
+        return {task.gid: task for task in self.tasks}
+
+    def task(self, gid: int) -> Task:
+        return self._by_gid[gid]
 
     def level(self, number: int) -> tuple[Task, ...]:
         return tuple(t for t in self.tasks if t.level == number)

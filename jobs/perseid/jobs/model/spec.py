@@ -141,6 +141,12 @@ class EpochSpec(_Frozen):
     timeout_s: float = 3600.0
 
 
+class PlacementSpec(_Frozen):
+    """On how many workers the job runs at most. With 1 it is one fragment."""
+
+    spread: int = 1
+
+
 class JobSpec(_Frozen):
     """One job. Sources and operators share one name space; sinks have their own."""
 
@@ -152,6 +158,7 @@ class JobSpec(_Frozen):
     fault_tolerance: FaultToleranceSpec = FaultToleranceSpec()
     errors: ErrorsSpec = ErrorsSpec()
     epoch: EpochSpec = EpochSpec()
+    placement: PlacementSpec = PlacementSpec()
 
     @property
     def written_topics(self) -> dict[str, int]:

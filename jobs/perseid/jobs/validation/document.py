@@ -342,6 +342,14 @@ class Epoch(Document):
     )
 
 
+class Placement(Document):
+    """`placement:`."""
+
+    spread: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=1, description="a whole number from 1 to 64", examples=[1]
+    )
+
+
 class Top(Document):
     """The whole file; its blocks of named things are checked one by one."""
 
@@ -371,4 +379,7 @@ class Top(Document):
     )
     epoch: Epoch = Field(
         default=Epoch(), description="a block of settings", examples=['{target: "500ms"}']
+    )
+    placement: Placement = Field(
+        default=Placement(), description="a block of settings", examples=["{spread: 1}"]
     )

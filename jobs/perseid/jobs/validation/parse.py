@@ -22,6 +22,7 @@ from perseid.jobs.model.spec import (
     FaultToleranceSpec,
     JobSpec,
     OperatorSpec,
+    PlacementSpec,
     SinkSpec,
     SourceSpec,
     pinned_file,
@@ -136,6 +137,8 @@ class _File:
 def _refusals(top: doc.Top, draft: checks.Draft) -> Iterator[tuple[tuple[str, ...], str]]:
     for path, text in unbuilt.fault_tolerance(top.faultTolerance):
         yield ("faultTolerance", *path), f"{'.'.join(('faultTolerance', *path))}: {text}"
+    for path, text in unbuilt.placement(top.placement):
+        yield ("placement", *path), f"{'.'.join(('placement', *path))}: {text}"
     sections: tuple[tuple[str, dict[str, Any]], ...] = (
         ("sources", draft.sources), ("operators", draft.operators),
     )  # fmt: skip
@@ -170,6 +173,7 @@ def _spec(top: doc.Top, draft: checks.Draft) -> JobSpec:
             target_s=top.epoch.target, max_records=top.epoch.maxRecords,
             max_bytes=top.epoch.maxBytes, timeout_s=top.epoch.timeout,
         ),
+        placement=PlacementSpec(spread=top.placement.spread),
     )
 
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from perseid.engine.agreement import RestoreOrder
+from perseid.engine.feed import TokenHistory
 from perseid.engine.fragment import FragmentLife
 from perseid.engine.last_word import LastWord
 from perseid.engine.order import EpochOrder
@@ -108,6 +109,9 @@ class Fragment:
     def known(self, _now: bool) -> tuple[CheckpointPointer, ...]:
         return self.pointers
 
+    def begin(self, past: TokenHistory, done_epoch: int) -> None:
+        """Nothing: the rows of an epoch come within it."""
+
     def read_again(self, token: Token) -> Reads:
         reader = SimulatedColumnReader(self.world.broker)
         return read_again(reader, source_plans(self.context), token)
@@ -206,7 +210,7 @@ class Fragment:
 
     def restore(self, order: RestoreOrder, gids: Sequence[int]) -> Iterator[Restored]:
         """One partition after the other."""
-        return (self._restore_one(order, self.layout.tasks[gid]) for gid in gids)
+        return (self._restore_one(order, self.layout.task(gid)) for gid in gids)
 
     def _count(self, found: Restored) -> None:
         gates, (source, _, epoch) = self.world.gates, found.source.partition(":")

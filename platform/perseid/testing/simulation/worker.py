@@ -93,7 +93,8 @@ class WorkerLife:
 
     def _reconcile(self, registry: Registry) -> None:
         plan = registry.plan(job.JOB)
-        mine = plan.for_worker(self.incarnation) if plan is not None else None
+        own = plan.for_worker(self.incarnation) if plan is not None else ()
+        mine = own[0] if own else None
         running = self._fragment
         if running is not None and (mine is None or mine.generation != running.plan.generation):
             running.stopping = True

@@ -43,13 +43,14 @@ class Expected:
 
 def expected(graph: Graph, token: Token, consumer: int) -> Expected:
     """What the operator partition with the gid `consumer` needs in the token's epoch."""
-    splits = range(max(1, len(token.splits)))
+    every = range(max(1, len(token.splits)))
     sets: dict[Place, str] = {}
     framed: dict[Place, str] = {}
     for sender in graph.senders_to.get(consumer, ()):
         if sender.framed:
             framed[sender.route.input, sender.number] = sender.name
             continue
+        splits = every if sender.splits is None else sender.splits
         for index in splits if sender.gids is None else sender.gids:
             sets[sender.route.input, sender.origin(index)] = sender.name
     return Expected(sets, framed)

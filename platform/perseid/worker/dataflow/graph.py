@@ -24,6 +24,7 @@ from perseid.jobs.model.layout import (
     written_streams,
 )
 from perseid.jobs.model.spec import JobSpec, output_of, producer
+from perseid.jobs.model.spread import spread_of
 from perseid.worker.dataflow.edges import Route
 from perseid.worker.dataflow.source import METADATA
 from perseid.worker.dead_letters import null_keys
@@ -54,15 +55,16 @@ class Sender:
     """What sends one set to each target of `route` in every epoch, from each of its tasks.
 
     `name`: a stream; of dead letters, the source or operator that refuses (`letters_of_keyed`).
-    `gids`: its tasks are these operator partitions; None: the token's splits. `framed`: its rows
-    come out of Spark SQL, and Spark numbers the tasks. `number`: differs between the senders of
-    dead letters, which share an input.
+    `gids`: its tasks are these operator partitions; None: the token's splits, of a spread job
+    `splits` of them. `framed`: its rows come out of Spark SQL, and Spark numbers the tasks.
+    `number`: differs between the senders of dead letters, which share an input.
     """
 
     name: str
     route: Route
     gids: tuple[int, ...] | None
     framed: bool
+    splits: tuple[int, ...] | None = None
     number: int = 0
 
     def origin(self, index: int) -> int:
@@ -119,7 +121,7 @@ def build(spec: JobSpec, layout: Layout) -> Graph:
                for _, r in o.shuffles]  # fmt: skip
     senders += [Sender(f.stream, f.route, *_tasks(f.stream, spec, layout)) for f in feedback]
     letters = {
-        name: Sender(name, route, *_tasks(stream, spec, layout), number)
+        name: Sender(name, route, *_tasks(stream, spec, layout), number=number)
         for number, (name, stream, route) in enumerate(_letters(spec, layout, outlets))
     }
     return Graph(
@@ -166,15 +168,19 @@ def _letters(
                 yield letters_of_keyed(stream, name), stream, route
 
 
-def _tasks(stream: str, spec: JobSpec, layout: Layout) -> tuple[tuple[int, ...] | None, bool]:
-    """`gids` and `framed` of the sender of a stream."""
+def _tasks(
+    stream: str, spec: JobSpec, layout: Layout
+) -> tuple[tuple[int, ...] | None, bool, tuple[int, ...] | None]:
+    """`gids`, `framed` and `splits` of the sender of a stream."""
     node = host(spec, stream)
     above = upstream(spec, [producer(stream)], keyed=False).values()
     framed = any(operator.sql is not None for operator in above)
     if node in spec.sources:  # a query of the source makes its rows a frame for all readers
         reads = [o for o in spec.operators.values() if node in o.inputs.values()]
-        return None, framed or any(operator.sql is not None for operator in reads)
-    return tuple(task.gid for task in layout.of(node)), framed
+        framed = framed or any(operator.sql is not None for operator in reads)
+        spread = spread_of(spec, layout)
+        return None, framed, None if spread is None else spread.splits_of(node)
+    return tuple(task.gid for task in layout.of(node)), framed, None
 
 
 def _feedback(spec: JobSpec, layout: Layout) -> Iterator[Feedback]:

@@ -67,7 +67,7 @@ def restore(runner: EpochRunner, order: RestoreOrder, gids: Sequence[int]) -> li
     context = runner.context
     found: list[Restored] = []
     for level in range(1, context.layout.levels + 1):
-        wanted = [g for g in gids if context.layout.tasks[g].level == level]
+        wanted = [g for g in gids if context.layout.task(g).level == level]
         if wanted:
             found += _restore_level(runner, order, level, wanted)
     return found
@@ -95,7 +95,7 @@ def restore_slots(
     """Runs on an executor: restores the partitions of these slots and loads their state."""
     logs.bind(job=context.job, generation=context.generation)
     mine = [slot for batch in batches for slot in batch.column(0).to_pylist()]
-    todo = [context.layout.tasks[gid] for slot in mine for gid in by_slot[slot]]
+    todo = [context.layout.task(gid) for slot in mine for gid in by_slot[slot]]
     partitions = tasks.process_of(context).partitions  # before the threads start, which share it
     for task in [task for task in todo if task.ledger is not None][:SPARES_MAX]:
         partitions.sink(task).prepare()

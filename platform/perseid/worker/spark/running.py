@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from perseid.engine.agreement import RestoreOrder
+    from perseid.engine.feed import TokenHistory
     from perseid.engine.fragment import FragmentLife
     from perseid.engine.order import EpochOrder
     from perseid.engine.resume import Restored
@@ -115,6 +116,9 @@ class SparkRuntime:
 
     def restore(self, order: RestoreOrder, gids: Sequence[int]) -> list[Restored]:
         return restoring.restore(self.runner, order, gids)
+
+    def begin(self, past: TokenHistory, done_epoch: int) -> None:
+        """Nothing: the rows of an epoch come within it."""
 
     def read_again(self, token: Token) -> Reads:
         context = self.runner.context
