@@ -189,6 +189,7 @@ class Fragment:
             own_code.refuse(spec, folder)
         packages = held.enter_context(Environments.of(self.deployment).lease(folder))
         activating.use(folder, packages)
+        own = self.plan.only
         layout = layouts.build(spec, self.plan.layout)
         lanes = local_cores(self.spark.sparkContext.master or "")
         if graph.build(spec, layout).feedback and not lanes:
@@ -206,11 +207,13 @@ class Fragment:
             revision=self.plan.revision,
             archive=self.plan.archive,
             folder=str(folder),
-            layout=layout,
+            layout=layout.part(own.gids),
             base_epoch=self.plan.base_epoch,
             lanes=lanes,
             one_task_each=graph.build(spec, layout).has_late_sql,
             rescaled=self.plan.rescaled,
             environment=str(packages or ""),
+            fragment=own.fragment,
+            split=own.split,
             token=self._token,
         )

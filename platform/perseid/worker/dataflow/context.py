@@ -12,9 +12,9 @@ from pathlib import Path
 from perseid.jobs.environments.installing import Environments
 from perseid.jobs.model.layout import Layout
 from perseid.jobs.model.trees import open_archive
-from perseid.records import Deployment
+from perseid.records import WHOLE, Deployment
 from perseid.records.access import Brokers
-from perseid.state.durability.owners import owner_directory, owner_name
+from perseid.state.durability.owners import MAIN, owner_directory, owner_name
 from perseid.topics.records import Token
 
 SINGLE_TASK_RECORDS_MAX = 20_000  # a smaller epoch is one task: more tasks would cost more
@@ -24,6 +24,8 @@ SINGLE_TASK_RECORDS_MAX = 20_000  # a smaller epoch is one task: more tasks woul
 class FragmentContext:
     """One job's fragment under one plan. `folder` is the unpacked archive on the driver's host.
 
+    `layout`: its own operator partitions only. `fragment` and `split`: those of its assignment;
+    with a split, its rows come and go by buffer topics (`perseid.engine.levels`).
     `owner` names the directory of the state logs: generation and incarnation.
     `lanes`: number of concurrent tasks on a local master, where all of them see the same state
     logs; 0 where each operator partition has to stay in its own process.
@@ -49,6 +51,8 @@ class FragmentContext:
     one_task_each: bool
     rescaled: bool
     environment: str = ""
+    fragment: str = WHOLE
+    split: int | None = None
     token: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
     @property
@@ -58,7 +62,14 @@ class FragmentContext:
     @property
     def owned(self) -> str:
         """The directory of the owner's state logs."""
-        return owner_directory(self.deployment.state, self.job_uuid, self.layout.number, self.owner)
+        return owner_directory(
+            self.deployment.state, self.job_uuid, self.layout.number, self.owner, self.replica
+        )
+
+    @property
+    def replica(self) -> str:
+        """The copy of the job's state whose logs it owns: each fragment has a directory."""
+        return MAIN if self.fragment == WHOLE else f"{MAIN}-{self.fragment}"
 
     @property
     def brokers(self) -> Brokers:

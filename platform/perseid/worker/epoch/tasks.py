@@ -68,20 +68,21 @@ class Process:
             session.close()
 
 
-_processes: dict[str, Process] = {}  # by job UUID; tasks of all jobs of a worker share the process
+# By job UUID and fragment; tasks of all jobs of a worker share the process.
+_processes: dict[tuple[str, str], Process] = {}
 
 
 def process_of(context: FragmentContext) -> Process:
     """The process cache for the fragment of `context`.
 
-    Drops that of an older fragment of the same job, and those unused for IDLE_S.
+    Drops that of an older owner of the same fragment, and those unused for IDLE_S.
     """
-    now_s = time.monotonic()
-    for uuid, keep in list(_processes.items()):
-        replaced = uuid == context.job_uuid and keep.context.owner != context.owner
-        if replaced or (uuid != context.job_uuid and now_s - keep.used_s > IDLE_S):
-            _processes.pop(uuid, keep).close()
-    mine = _processes.setdefault(context.job_uuid, Process(context))
+    now_s, own = time.monotonic(), (context.job_uuid, context.fragment)
+    for key, keep in list(_processes.items()):
+        replaced = key == own and keep.context.owner != context.owner
+        if replaced or (key != own and now_s - keep.used_s > IDLE_S):
+            _processes.pop(key, keep).close()
+    mine = _processes.setdefault(own, Process(context))
     mine.used_s = now_s
     return mine
 

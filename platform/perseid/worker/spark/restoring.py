@@ -45,8 +45,8 @@ def fence(runner: EpochRunner) -> None:
 
 def _take_over(context: FragmentContext) -> None:
     """Idempotent: another task of this fragment may have done it."""
-    number = context.layout.number
-    adopt(LocalFiles(), context.deployment.state, context.job_uuid, number, context.owner)
+    root, number = context.deployment.state, context.layout.number
+    adopt(LocalFiles(), root, context.job_uuid, number, context.owner, context.replica)
 
 
 def ledgers(context: FragmentContext, plan: Plan) -> dict[int, int]:
