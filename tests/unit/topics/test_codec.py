@@ -166,6 +166,18 @@ def test_a_token_that_names_10_000_partitions_fits_into_a_record_ten_times() -> 
     assert codec.decode(data) == token
 
 
+def test_a_token_of_protocol_3_can_be_read() -> None:
+    before = bytes.fromhex(
+        "c301350157c151fb8d230802750e060472310402020a6c696e657302740269020a120000d00f02880e010002"
+        "0c000a6c696e657308c6010018"
+    )
+    split = (SourceRange("lines", "t", "i", 1, 5, 9),)
+    assert codec.decode(before) == Token(
+        4, "u", 7, 3, "r1", 2, (split,), 1000, 900, True, False,
+        (InputCheck(6, 0, "lines", 4, 99),), 12,
+    )  # fmt: skip
+
+
 def test_event_times_of_10_000_partitions_fit_into_a_record() -> None:
     """Of sources with the longest name that there can be."""
     times = tuple(EventTime("s" * 63, p, 1_800_000_000_000 + p) for p in range(10_000))

@@ -3,15 +3,16 @@
     bytes = C3 01 | CRC-64-AVRO fingerprint, 8 bytes little-endian | Avro body
 
 The schemas are in the folder `schemas`, one for each record. Reports of a fragment that has only a
-part of its job have one field more, its id. An unknown fingerprint was written by another version
-of perseid: that is an error, never a guess.
+part of its job have one field more, its id. The folder `before` in it has those of protocols whose
+data is taken over: they are read, never written. An unknown fingerprint was written by another
+version of perseid: that is an error, never a guess.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from importlib import resources
 from types import NoneType
@@ -157,8 +158,10 @@ def _decoded(data: bytes) -> Record:
         raise PermanentError(f"{schema.name} of {len(data)} bytes is damaged: {error!r}") from error
     if body.tell() != len(data):
         raise PermanentError(f"{schema.name} of {len(data)} bytes ends at {body.tell()}")
-    if schema.name == Token.__name__:
+    if "reads" in values:
         values["splits"] = source_ranges.unpacked(values.pop("topics"), values.pop("reads"))
+    elif "splits" in values:
+        values["splits"] = source_ranges.of_protocol_3(values["splits"])
     values.update({k: f(values[k]) for k, f in _FROM_AVRO.items() if k in values})
     record: Record = _TYPES[schema.name](**values)
     return record
@@ -198,13 +201,18 @@ _FROM_AVRO: Mapping[str, Callable[[Any], Any]] = {
 @cache
 def _schemas() -> tuple[_Schema, ...]:
     found = []
-    for file in resources.files("perseid.topics").joinpath("schemas").iterdir():
-        raw = json.loads(file.read_text())
+    for raw in _raw("schemas"):
         found.append(_schema(raw, names_fragment=False))
         if raw["name"] in _OF_FRAGMENTS:
             more = {**raw, "fields": [*raw["fields"], _FRAGMENT]}
             found.append(_schema(more, names_fragment=True))
     return tuple(found)
+
+
+def _raw(*folder: str) -> Iterator[dict[str, Any]]:
+    for file in resources.files("perseid.topics").joinpath(*folder).iterdir():
+        if file.is_file():
+            yield json.loads(file.read_text())
 
 
 def _schema(raw: dict[str, Any], *, names_fragment: bool) -> _Schema:
@@ -220,4 +228,5 @@ def _by_name() -> dict[tuple[str, bool], _Schema]:
 
 @cache
 def _by_header() -> dict[bytes, _Schema]:
-    return {s.header: s for s in _schemas()}
+    before = [_schema(raw, names_fragment=False) for raw in _raw("schemas", "before")]
+    return {s.header: s for s in (*_schemas(), *before)}

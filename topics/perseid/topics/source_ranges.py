@@ -29,6 +29,11 @@ def unpacked(topics: Sequence[dict[str, str]], reads: Any) -> tuple[Split, ...]:
     return tuple(tuple(r for some in split for r in _each(topics, some)) for split in reads)
 
 
+def of_protocol_3(splits: Iterable[Iterable[dict[str, Any]]]) -> tuple[Split, ...]:
+    """The splits of a token that has each range as a record."""
+    return tuple(tuple(SourceRange(**r) for r in split) for split in splits)
+
+
 def _topic(found: SourceRange) -> _Topic:
     return found.source, found.topic, found.topic_id
 
