@@ -67,7 +67,8 @@ class JobEntry:
     tree in the store (`archives/<sha256>.tar`). `counter` increases with every change, so that a
     repeated request is recognised. `stop_checkpoint`: take a checkpoint before stopping. `start`:
     {"from": "checkpoint" | "scratch" | "<ISO time>"}. `checkpoint_above`: take a checkpoint of an
-    epoch above this one now; it changes nothing else, so `counter` stays.
+    epoch above this one now; it changes nothing else, so `counter` stays. `writes`: the topics that
+    the revision writes, and whether every record marks its job; None: only the archive shows them.
     """
 
     name: str
@@ -80,6 +81,7 @@ class JobEntry:
     start: dict[str, Any] = field(default_factory=dict)
     stop_checkpoint: bool = False
     checkpoint_above: int | None = None
+    writes: dict[str, bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,6 +264,28 @@ def test_two_jobs_do_not_write_one_topic(world: World) -> None:
     assert world.registry.jobs().keys() == {"first", "second"}
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_what_others_write_is_read_from_archives_where_entries_lack_it(
+    world: World, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of hundreds of jobs, reading each archive would make every apply take seconds."""
+    world.apply(world.write("first", topic="other"))
+    if not known:  # as an earlier version wrote it
+        entry = world.registry.job_entry("first")
+        assert entry is not None
+        world.registry.put_job_entry(replace(entry.value, writes=None), entry.version)
+    read: list[str] = []
+    load = applying.revision
+
+    def noted(cluster: applying.Cluster, sha: str, cache: Path) -> applying.Revision:
+        read.append(sha)
+        return load(cluster, sha, cache)
+
+    monkeypatch.setattr(applying, "revision", noted)
+    assert "topic other is written by job first" in refusal(world, world.write("second", "other"))
+    assert len(read) == (0 if known else 1)
+
+
 def test_all_jobs_of_a_repository_or_none(world: World) -> None:
     world.write("first")
     world.write("second")

@@ -224,7 +224,7 @@ class _Look:
         if stored is None:
             entry = JobEntry(
                 job.spec.name, str(uuid.uuid4()), job.tree.revision, sha, "running", 1, now,
-                {"from": "scratch"},
+                {"from": "scratch"}, writes=_written(job.spec),
             )  # fmt: skip
             return Change(job, "create", entry, None, topics,
                           tuple(change.difference(None, job.spec)), ())  # fmt: skip
@@ -233,6 +233,7 @@ class _Look:
         entry = replace(
             stored.value, revision=job.tree.revision, archive=sha, applied_ms=now,
             counter=stored.value.counter + 1, start={"from": "checkpoint"}, stop_checkpoint=False,
+            writes=_written(job.spec),
         )  # fmt: skip
         old = revision(self._cluster, stored.value.archive, self._work)
         files = change.file_difference(read_folder(old.folder), job.tree.files)
@@ -284,17 +285,23 @@ class _Look:
         yield from retention.refusals(spec, classes, infos)
 
     def _sinks(self, spec: JobSpec, others: Mapping[str, JobSpec]) -> Iterator[str]:
-        known = dict(others)
+        known: dict[str, Mapping[str, bool]] = {n: _written(other) for n, other in others.items()}
         for name, entry in self._entries.items():
             if name not in known and name != spec.name and entry.desired != "removed":
-                known[name] = revision(self._cluster, entry.archive, self._work).spec
-        for other in known.values():
-            for topic in spec.written_topics.keys() & other.written_topics.keys():
-                if not (_marked(spec, topic) and _marked(other, topic)):
+                known[name] = self._written_by(entry)
+        mine = _written(spec)
+        for other, written in known.items():
+            for topic in mine.keys() & written.keys():
+                if not (mine[topic] and written[topic]):
                     yield (
-                        f"topic {topic} is written by job {other.name} too; write another topic, "
+                        f"topic {topic} is written by job {other} too; write another topic, "
                         "or `headers: true` in the sinks of both jobs, which marks whose is what"
                     )
+
+    def _written_by(self, entry: JobEntry) -> Mapping[str, bool]:
+        if entry.writes is not None:
+            return entry.writes
+        return _written(revision(self._cluster, entry.archive, self._work).spec)
 
     def _missing_topics(self, spec: JobSpec) -> Iterator[tuple[str, int]]:
         wanted = spec.written_topics
@@ -308,6 +315,11 @@ def _asked(question: Callable[[], T]) -> T | None:
         return question()
     except (PermanentError, TransientAnswer):
         return None
+
+
+def _written(spec: JobSpec) -> dict[str, bool]:
+    """The topics that the job writes, and whether every record there marks its job."""
+    return {topic: _marked(spec, topic) for topic in spec.written_topics}
 
 
 def _marked(spec: JobSpec, topic: str) -> bool:
