@@ -14,7 +14,8 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 
 PROTOCOL = 5  # state logs lie below their replica, so an older owner would not be fenced
-TAKES_OVER = (3, 4)  # data of these, once their processes are gone: logs stay unread, checkpoints not
+# Data of these is taken over once their processes are gone: logs stay unread, checkpoints not.
+TAKES_OVER = (3, 4)
 
 
 @dataclass(frozen=True, slots=True)
