@@ -24,7 +24,7 @@ from perseid.jobs.environments import activating, own_code
 from perseid.jobs.environments.installing import Environments
 from perseid.jobs.model import layout as layouts
 from perseid.jobs.model.trees import open_archive
-from perseid.records import Plan
+from perseid.records import WHOLE, Plan
 from perseid.worker.dataflow import graph
 from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.dataflow.failures import classify
@@ -76,11 +76,20 @@ class Fragment:
         self._life: FragmentLife | None = None
         self._runtime: SparkRuntime | None = None
         self._token = secrets.token_hex(16)  # marks errors of its tasks (`errors.carried`)
-        name = f"fragment-{plan.job}-{plan.generation}"
-        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._live, name=self.name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+
+    @property
+    def name(self) -> str:
+        """Of its thread, query and folder: no other life in this worker has it.
+
+        The fragments of a job may have one generation; no job's name has a dot.
+        """
+        plan, own = self.plan, self.plan.only.fragment
+        part = "" if own == WHOLE else f".{own}"
+        return f"fragment-{plan.job}-{plan.generation}{part}"
 
     @property
     def ended(self) -> bool:
@@ -116,7 +125,7 @@ class Fragment:
             try:
                 failure = life.run()
             finally:
-                self.machine.forget(self.plan.job)
+                self.machine.forget(self.plan.job, self.plan.only.fragment)
                 self._ended.set()
             if failure is not None:
                 life.repeat(failure)
@@ -168,7 +177,8 @@ class Fragment:
             runner = EpochRunner(self.spark, self._context(held))
             runtime = SparkRuntime(
                 runner, self.plan, tokens, self._topics, self._control,
-                self.scratch / self._thread.name, self._known, self.machine.judge,
+                self.scratch / self.name, self._known,
+                partial(self.machine.judge, fragment=self.plan.only.fragment),
             )  # fmt: skip
             self._runtime = held.enter_context(closing(runtime))
             yield runtime
@@ -197,6 +207,12 @@ class Fragment:
                 f"job {self.plan.job} has feedback edges, which read the state logs of all "
                 f"operator partitions, and {self.spark.sparkContext.master} may have them on "
                 "several hosts; run the job on workers with a local master"
+            )
+        if own.split is not None and not lanes:
+            raise PermanentError(
+                f"job {self.plan.job} has `placement: {{spread: {spec.placement.spread}}}`, and "
+                f"{self.spark.sparkContext.master} may run its tasks on several hosts; run the "
+                "job on workers with a local master, or apply it without `placement`"
             )
         return FragmentContext(
             deployment=self.deployment,

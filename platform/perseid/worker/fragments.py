@@ -1,14 +1,14 @@
 """The fragments of a worker: those that its plans name run, all others end.
 
-A fragment takes up to 30 s to end. No other job waits for it. A new fragment of the same job does:
-both would use the same query name, process caches and state logs.
+A fragment takes up to 30 s to end. No other one waits for it, of this job or another. A new life of
+the same fragment does: both would use the same process caches and state logs.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from perseid.worker.fragment import Fragment
 
 log = logging.getLogger("perseid.worker")
+Key = tuple[str, str]  # a fragment's job, and its name
 
 
 class _Ending(NamedTuple):
@@ -32,26 +33,28 @@ class Fragments:
 
     def __init__(self, start: Callable[[Plan], Fragment], ended: Callable[[], None]) -> None:
         self._start, self._ended = start, ended
-        self._running: dict[str, Fragment] = {}  # by job
-        self._ending: dict[str, _Ending] = {}
+        self._running: dict[Key, Fragment] = {}
+        self._ending: dict[Key, _Ending] = {}
 
-    def follow(self, plans: Mapping[str, Plan], unknown: Container[str] = ()) -> None:
-        """Starts and ends what `plans`, those of this worker by job, ask for; does not wait.
+    def follow(self, plans: Mapping[str, Sequence[Plan]], unknown: Container[str] = ()) -> None:
+        """Starts and ends what `plans` ask for; does not wait.
 
-        `unknown`: jobs whose plan cannot be read. What runs of them stays.
+        `plans`: by job, one for each of its fragments here (`Plan.for_worker`). `unknown`: jobs
+        whose plan cannot be read. What runs of them stays.
         """
-        for job, fragment in list(self._running.items()):
-            plan = plans.get(job)
+        wanted = {(job, own.only.fragment): own for job, owns in plans.items() for own in owns}
+        for key, fragment in list(self._running.items()):
+            plan = wanted.get(key)
             outdated = plan is None or plan.generation != fragment.plan.generation
-            if outdated and job not in unknown:
-                self._end(job, self._running.pop(job))
-        self._ending = {job: e for job, e in self._ending.items() if e.thread.is_alive()}
-        for job, plan in plans.items():
-            if job not in self._running and job not in self._ending:
-                self._running[job] = self._start(plan)
+            if outdated and key[0] not in unknown:
+                self._end(key, self._running.pop(key))
+        self._ending = {key: e for key, e in self._ending.items() if e.thread.is_alive()}
+        for key, plan in wanted.items():
+            if key not in self._running and key not in self._ending:
+                self._running[key] = self._start(plan)
 
-    def running(self) -> Mapping[str, Fragment]:
-        """By job, those that their plan names."""
+    def running(self) -> Mapping[Key, Fragment]:
+        """Those that their plans name."""
         return self._running
 
     def __iter__(self) -> Iterator[Fragment]:
@@ -59,16 +62,18 @@ class Fragments:
         ending: Iterable[Fragment] = [e.fragment for e in self._ending.values()]
         return iter([*self._running.values(), *ending])
 
-    def _end(self, job: str, fragment: Fragment) -> None:
+    def _end(self, key: Key, fragment: Fragment) -> None:
         def end() -> None:
             try:
                 fragment.stop()
                 if not fragment.ended:
-                    log.error("its fragment of generation %d did not end in time; the next one "
-                              "starts", fragment.plan.generation, extra={"job": job})  # fmt: skip
+                    log.error(
+                        "its fragment of generation %d did not end in time; the next one starts",
+                        fragment.plan.generation, extra={"job": key[0]},
+                    )  # fmt: skip
             finally:
                 self._ended()
 
-        thread = threading.Thread(target=end, name=f"end-{job}", daemon=True)
-        self._ending[job] = _Ending(fragment, thread)
+        thread = threading.Thread(target=end, name=f"end-{fragment.name}", daemon=True)
+        self._ending[key] = _Ending(fragment, thread)
         thread.start()

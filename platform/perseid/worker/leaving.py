@@ -44,11 +44,11 @@ def leave(
     """Returns when all fragments have ended, or after the limit."""
     running = [fragment for fragment in fragments if not fragment.ended]
     began_s = clock.monotonic_s()
-    log.info("leaves; jobs to hand over: %d", len(running))
+    log.info("leaves; jobs to hand over: %d", len({f.plan.job for f in running}))
     try:
         registry.change_worker(replace(me, leaving=True))
         if how.checkpoint:
-            asked = [entry for fragment in running for entry in _asked(registry, fragment)]
+            asked = [entry for job in _epochs(running).items() for entry in _asked(registry, *job)]
             _await(registry, asked, clock, began_s + how.limit_s * CHECKPOINT_SHARE)
     except PerseidError as error:  # ZooKeeper is unavailable: the epochs can be ended nevertheless
         log.warning("leaves without a word to ZooKeeper: %s", error)
@@ -63,13 +63,22 @@ def leave(
         fragment.stop(max(1.0, until_s - clock.monotonic_s()))
 
 
-def _asked(registry: Registry, fragment: Fragment) -> Iterable[JobEntry]:
+def _epochs(running: Iterable[Fragment]) -> dict[str, int]:
+    """By job, the last completed epoch of its fragment that is ahead of the others."""
+    found: dict[str, int] = {}
+    for fragment in running:
+        job = fragment.plan.job
+        found[job] = max(fragment.epoch, found.get(job, fragment.epoch))
+    return found
+
+
+def _asked(registry: Registry, job: str, above: int) -> Iterable[JobEntry]:
     """The entry that requests a checkpoint; none for a job that cannot take one now."""
     try:
-        entry, version = checkpointing.ask(registry, fragment.plan.job, fragment.epoch)
+        entry, version = checkpointing.ask(registry, job, above)
         steering.put(registry, entry, version)
     except PerseidError as error:
-        log.warning("leaves without a checkpoint: %s", error, extra={"job": fragment.plan.job})
+        log.warning("leaves without a checkpoint: %s", error, extra={"job": job})
         return
     yield entry
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,7 @@ import psutil
 
 from perseid.clocks import Clock, SystemClock
 from perseid.errors import PermanentError
+from perseid.records import WHOLE
 from perseid.worker.epoch.memory import MIB
 
 RESERVE_SHARE = 0.05  # of the total memory: what an epoch and the page cache need
@@ -95,7 +96,7 @@ def groups(
 
 @dataclass
 class _Growth:
-    """Sizes of one job's state at the ends of its last epochs: (seconds, bytes)."""
+    """Sizes of one fragment's state at the ends of its last epochs: (seconds, bytes)."""
 
     seen: deque[tuple[float, int]] = field(default_factory=deque)
 
@@ -104,6 +105,11 @@ class _Growth:
         while len(self.seen) > 2 and self.seen[1][0] <= now_s - PACE_S:
             self.seen.popleft()
 
+    @property
+    def size(self) -> int:
+        """The last one."""
+        return self.seen[-1][1]
+
     def pace(self, now_s: float) -> float:
         """Bytes per second. Falls while the job has no epochs; 0 in the first epoch of a life."""
         (began_s, before), (_, size) = self.seen[0], self.seen[-1]
@@ -111,25 +117,30 @@ class _Growth:
 
 
 class MachineWatch:
-    """The state sizes of all jobs of one worker; thread safe, each fragment asks for its job."""
+    """The state sizes of all fragments of one worker; thread safe, each asks for its job.
+
+    What a job has here, and how fast that grows, is the sum over its fragments.
+    """
 
     def __init__(self, memory: Callable[[], Memory] = look, clock: Clock | None = None) -> None:
         self._memory = memory
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._held: dict[str, _Growth] = {}
+        self._held: dict[str, dict[str, _Growth]] = {}  # by job and fragment
         self._warned: set[tuple[str, str]] = set()
         self._short_s: float | None = None  # since when memory is short
         self._next_s = 0.0  # when the next job may be stopped
 
-    def judge(self, job: str, epoch: int, size: int) -> tuple[str, ...]:
+    def judge(self, job: str, epoch: int, size: int, fragment: str = WHOLE) -> tuple[str, ...]:
         """The warnings to report after `epoch`; PermanentError when `job` has to stop.
 
-        `size`: bytes of the state of all partitions.
+        `size`: bytes of the state of all partitions of the fragment.
         """
         with self._lock:
             now_s = self._clock.monotonic_s()
-            self._held.setdefault(job, _Growth()).take(now_s, size)
+            held = self._held.setdefault(job, {})
+            held.setdefault(fragment, _Growth()).take(now_s, size)
+            size = sum(growth.size for growth in held.values())
             try:
                 memory = self._memory()
             except (OSError, ValueError) as error:
@@ -146,20 +157,24 @@ class MachineWatch:
             )
             if self._has_to_stop(job, memory, now_s):
                 self._next_s = now_s + GIVEN_BACK_S
-                pace = self._held.pop(job).pace(now_s)
+                pace = _pace(self._held.pop(job), now_s)
                 raise PermanentError(_stop(text, epoch, pace))
             return self._once(job, "short", text)
 
-    def forget(self, job: str) -> None:
-        """Drops a job that no longer runs here."""
+    def forget(self, job: str, fragment: str = WHOLE) -> None:
+        """Drops a fragment that no longer runs here, and the job with its last one."""
         with self._lock:
+            held = self._held.get(job, {})
+            held.pop(fragment, None)
+            if held:
+                return
             self._held.pop(job, None)
             self._warned -= {(job, "short"), (job, "unread")}
 
     def _has_to_stop(self, job: str, memory: Memory, now_s: float) -> bool:
         if self._short_s is None or now_s - self._short_s < SHORT_S or now_s < self._next_s:
             return False
-        paces = {name: growth.pace(now_s) for name, growth in self._held.items()}
+        paces = {name: _pace(held, now_s) for name, held in self._held.items()}
         fastest = max(paces, key=lambda name: paces[name])
         return fastest == job and paces[job] * RESIDENT * HORIZON_S > memory.left
 
@@ -168,6 +183,10 @@ class MachineWatch:
             return ()
         self._warned.add((job, what))
         return (f"warning: {text}",)
+
+
+def _pace(held: Mapping[str, _Growth], now_s: float) -> float:
+    return sum(growth.pace(now_s) for growth in held.values())
 
 
 def _stop(text: str, epoch: int, pace: float) -> str:

@@ -1,7 +1,7 @@
 """The worker process: registers, watches the plans, and runs their fragments.
 
-Plans are the only commands. The loop compares the plans in ZooKeeper with the running fragments: a
-plan that names this incarnation gets a fragment; a fragment without its plan is stopped.
+Plans are the only commands. The loop compares the plans in ZooKeeper with the running fragments: an
+assignment that names this incarnation gets a fragment; one without its assignment is stopped.
 
 When the ZooKeeper session is lost, another worker may own all jobs: the process ends at once and
 its supervisor starts a new incarnation.
@@ -126,13 +126,10 @@ class WorkerService:
     def _reconcile(self, registry: Registry, fragments: Fragments) -> None:
         seen = registry.look()
         self._note_damage(seen.damaged)
-        plans = {n: p.for_worker(self.incarnation) for n, p in seen.plans.items()}
-        mine = {n: own[0] for n, own in plans.items() if own}
+        mine = {n: p.for_worker(self.incarnation) for n, p in seen.plans.items()}
         # The leader knows a damaged plan, and writes it again when it changes.
         fragments.follow(mine, unknown=seen.damaged)
-        for fragment in fragments.running().values():
-            with suppress(DamagedFile):  # a checkpoint builds on the last one that is known
-                fragment.pointers = _checkpoints(registry, fragment.plan)
+        self._note_checkpoints(registry, fragments)
         if seen.damaged:
             return  # without its entry, a damaged job would look removed
         archives = {entry.archive for entry in seen.entries.values()}
@@ -141,6 +138,15 @@ class WorkerService:
         known = {entry.uuid for entry in seen.entries.values()}
         known |= {plan.job_uuid for plan in seen.plans.values()}
         self._removed.see(known, self.clock.monotonic_s())
+
+    def _note_checkpoints(self, registry: Registry, fragments: Fragments) -> None:
+        found: dict[str, tuple[CheckpointPointer, ...]] = {}  # by job UUID
+        for fragment in fragments.running().values():
+            plan = fragment.plan
+            with suppress(DamagedFile):  # a checkpoint builds on the last one that is known
+                if plan.job_uuid not in found:
+                    found[plan.job_uuid] = _checkpoints(registry, plan)
+                fragment.pointers = found[plan.job_uuid]
 
     def _note_damage(self, damaged: dict[str, str]) -> None:
         for name, text in damaged.items():

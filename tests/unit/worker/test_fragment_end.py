@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +15,7 @@ from perseid.engine.last_word import LastWord
 from perseid.errors import BadInputError, FencedError, PermanentError, RetryableError
 from perseid.errors.carried import describe
 from perseid.errors.texts import EVENT_MAX, TEXT_MAX
-from perseid.records import Plan
+from perseid.records import WHOLE, Plan
 from perseid.topics.codec import decode
 from perseid.topics.log import KafkaLogWriter, ProgressLog
 from perseid.topics.records import FragmentState
@@ -179,3 +180,19 @@ def test_who_stops_a_fragment_does_not_wait_for_a_broker_that_is_away() -> None:
     found._control.stopping.set()
     ended(progress, ValueError("the query was stopped"), found)
     assert progress.failures == 10**6 - 1
+
+
+def named(*fragments: str, job: str = "job", generation: int = 3) -> list[str]:
+    found = []
+    for name in fragments:
+        own = replace(PLAN.only, fragment=name, generation=generation)
+        plan = replace(PLAN, job=job, generation=generation, assignments=(own,))
+        found.append(Fragment(cast(Any, None), cast(Any, None), plan, "w1-a", Path(), Path()).name)
+    return found
+
+
+def test_no_two_fragments_of_a_worker_have_a_name_in_common() -> None:
+    assert made().name == "fragment-job-3"
+    assert named("0", "1") == ["fragment-job-3.0", "fragment-job-3.1"]
+    several = [*named("0", "1", generation=1), *named("0", job="job-1"), *named(WHOLE, job="job-1")]
+    assert len(set(several)) == len(several)

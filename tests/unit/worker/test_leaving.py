@@ -10,7 +10,14 @@ from typing import cast
 import pytest
 
 from perseid.clocks import ManualClock
-from perseid.records import CheckpointPointer, CheckpointPointers, JobEntry, Plan, WorkerInfo
+from perseid.records import (
+    Assignment,
+    CheckpointPointer,
+    CheckpointPointers,
+    JobEntry,
+    Plan,
+    WorkerInfo,
+)
 from perseid.registry import Registry, codec, paths
 from perseid.registry.port import Create
 from perseid.testing.registry import FakeZooKeeper
@@ -109,6 +116,27 @@ def test_a_checkpoint_is_taken_first_and_waited_for(registry: Registry) -> None:
     took_s = left(registry, clock, [fragment], Leaving(60.0, checkpoint=True))
     assert 2.0 <= took_s < 2.5
     assert fragment.calls == ["finish", "stop"]
+
+
+def test_the_fragments_of_a_job_take_one_checkpoint_and_all_end(registry: Registry) -> None:
+    clock = Clock(0.0)
+    own = tuple(Assignment(str(i), (i,), "w1-a", 3, split=i) for i in range(2))
+    plan = replace(PLAN, assignments=own)
+    first, second = (Ending(clock, 0.0, one) for one in plan.for_worker("w1-a"))
+    first.epoch, second.epoch = 41, 39
+    written: list[int] = []
+
+    def complete() -> None:
+        stored = registry.job_entry("shop")
+        assert stored is not None and stored.value.checkpoint_above == 41
+        written.append(stored.version)
+        if registry.pointers("shop") is None:
+            registry.coordination.write(Create(paths.checkpoint("shop"), pointers(43)))
+
+    clock.paused = complete
+    left(registry, clock, [first, second], Leaving(60.0, checkpoint=True))
+    assert first.calls == second.calls == ["finish", "stop"]
+    assert len(set(written)) == 1
 
 
 def test_a_checkpoint_that_does_not_come_leaves_time_for_the_epoch(registry: Registry) -> None:

@@ -32,6 +32,12 @@ class Machine:
         self._epoch += 1
         return self.watch.judge(job, self._epoch, sum(int(mib * MIB) for mib in sizes))
 
+    def part(self, job: str, fragment: str, size: float, after_s: float = 0.0) -> tuple[str, ...]:
+        """An epoch of one of the job's fragments."""
+        self.clock.sleep(after_s)
+        self._epoch += 1
+        return self.watch.judge(job, self._epoch, int(size * MIB), fragment)
+
     def grows(self, job: str, *sizes: float) -> list[tuple[str, ...]]:
         """An epoch a second."""
         return [self.judge(job, size, after_s=1.0) for size in sizes]
@@ -137,6 +143,39 @@ def test_the_first_epoch_of_a_life_is_no_growth(host: Machine) -> None:
     host.memory = SHORT
     assert len(host.judge("a", 100)) == 1
     assert host.judge("a", 100, after_s=SHORT_S) == ()
+
+
+def test_the_fragments_of_a_job_add_up(host: Machine) -> None:
+    host.memory = SHORT
+    host.judge("one", 0)
+    for fragment in ("0", "1"):
+        host.part("two", fragment, 100, after_s=0.5)
+    host.judge("one", 8)
+    host.part("two", "0", 103, after_s=0.5)
+    with pytest.raises(PermanentError) as caught:  # each of them grows slower than the other job
+        host.part("two", "1", 103, after_s=0.5)
+    text = str(caught.value)
+    assert "of job two, whose state has 206.0 MiB" in text
+    assert "it grows by 5120.0 KiB/s, the fastest here" in text
+
+
+def test_a_fragment_that_begins_is_no_growth_of_its_job(host: Machine) -> None:
+    host.memory = SHORT
+    assert len(host.part("a", "0", 100)) == 1
+    assert host.part("a", "1", 900, after_s=SHORT_S) == ()
+    assert host.part("a", "0", 100, after_s=SHORT_S) == ()
+
+
+def test_the_end_of_a_fragment_leaves_the_others_of_its_job(host: Machine) -> None:
+    host.memory = SHORT
+    assert len(host.part("a", "0", 1)) == 1
+    assert host.part("a", "1", 500) == ()
+    host.watch.forget("a", "1")
+    assert host.part("a", "0", 2, after_s=0.1) == ()  # the warning was given
+    with pytest.raises(PermanentError, match=r"whose state has 100\.0 MiB"):
+        host.part("a", "0", 100, after_s=SHORT_S)
+    host.watch.forget("a", "0")
+    assert len(host.part("a", "0", 1)) == 1
 
 
 @pytest.mark.parametrize(

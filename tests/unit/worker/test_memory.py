@@ -66,6 +66,13 @@ def test_what_would_not_fit_next_time_is_refused_now(watch: MemoryWatch) -> None
         watch.look(2, sizes(0, 93 * MIB, 0))
 
 
+def test_a_fragment_watches_its_own_partitions() -> None:
+    spec = parse.loads(JOB)
+    part = MemoryWatch(spec, build(spec, 1).part((2,)))
+    with pytest.raises(PermanentError, match="operator held, partition 1: its state"):
+        part.look(1, {2: 101 * MIB})
+
+
 def test_state_that_no_longer_grows_may_stay(watch: MemoryWatch) -> None:
     watch.look(1, sizes(0, 99 * MIB, 0))
     assert watch.look(2, sizes(0, 99 * MIB, 0)) == ()

@@ -120,9 +120,10 @@ def test_damage_that_only_a_part_meets_ends_the_life_of_the_fragment(
     context = cast(
         FragmentContext,
         SimpleNamespace(
-            deployment=deployment, brokers="", job="job", job_uuid="uuid", generation=1
+            deployment=deployment, brokers="", job="job", owned=str(Path(order.directory).parent)
         ),
     )
+    other = cast(FragmentContext, SimpleNamespace(owned=f"{tmp_path}/another-owner"))
     done = checkpoints._upload(context, order, None)
     checkpoints.refuse_damaged(context)
     for path in Path(order.directory).iterdir():
@@ -133,8 +134,7 @@ def test_damage_that_only_a_part_meets_ends_the_life_of_the_fragment(
     assert failed.reason.startswith("DamagedFile: ")
     with pytest.raises(RetryableError, match="it has to be restored"):
         checkpoints.refuse_damaged(context)
-    context.generation = 2  # type: ignore[misc]
-    checkpoints.refuse_damaged(context)
+    checkpoints.refuse_damaged(other)
 
 
 class DeafProgress:

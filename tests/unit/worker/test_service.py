@@ -9,7 +9,15 @@ from typing import Any, cast
 
 import pytest
 
-from perseid.records import Deployment, JobEntry, Plan
+from perseid.records import (
+    WHOLE,
+    Assignment,
+    CheckpointPointer,
+    CheckpointPointers,
+    Deployment,
+    JobEntry,
+    Plan,
+)
 from perseid.registry import Registry, codec, paths
 from perseid.registry.port import Create, Set
 from perseid.testing.registry import FakeZooKeeper
@@ -23,7 +31,7 @@ class Running:
     """Stands where a fragment stands. It ends when it is `let`."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+        self.plan, self.name = plan, f"{plan.job}.{plan.only.fragment}"
         self.pointers: tuple[object, ...] = ()
         self.stopped, self.let = threading.Event(), threading.Event()
         self.ended = False
@@ -76,9 +84,33 @@ def placed_again(registry: Registry, job: str, generation: int, owner: str | Non
     registry.coordination.write(Set(paths.plan(job), codec.encode(plan)))
 
 
+def spread(registry: Registry, job: str, plan: Plan | None, *owners: str | None) -> Plan:
+    """Writes a plan with one fragment for each owner; those of `plan` that differ get another life.
+
+    Every change of one fragment comes with the plan's next version.
+    """
+    if plan is None:
+        registry.put_job_entry(JobEntry(job, f"u-{job}", "r", "a", "running", 1, 0), None)
+        own = tuple(Assignment(str(i), (i,), owner, 1, split=i) for i, owner in enumerate(owners))
+        made = Plan(job, f"u-{job}", 1, "r", "a", 1, 0, 0, own)
+        registry.coordination.write(Create(paths.plan(job), codec.encode(made)))
+        return made
+    changed = {
+        a.fragment: owner
+        for a, owner in zip(plan.assignments, owners, strict=True) if a.owner != owner
+    }  # fmt: skip
+    made = plan.placed(changed, plan.generation + 1)
+    registry.coordination.write(Set(paths.plan(job), codec.encode(made)))
+    return made
+
+
 def look(registry: Registry, service: WorkerService, fragments: Fragments) -> dict[str, Running]:
+    """What runs then, by job, and of a spread job by `job/fragment`."""
     service._reconcile(registry, fragments)
-    return cast(dict[str, Running], dict(fragments.running()))
+    return {
+        job if fragment == WHOLE else f"{job}/{fragment}": cast(Running, running)
+        for (job, fragment), running in fragments.running().items()
+    }
 
 
 @pytest.mark.parametrize("node", [paths.spec, paths.plan, paths.checkpoint])
@@ -155,3 +187,77 @@ def test_what_a_job_of_a_damaged_entry_has_here_is_kept(
     registry.coordination.write(Set(paths.spec("b"), b"edited by hand"))
     look(registry, service, fragments)
     assert seen == [{"u-b"}]
+
+
+def test_a_worker_runs_those_fragments_of_a_job_that_are_its_own(
+    registry: Registry, service: WorkerService, fragments: Fragments
+) -> None:
+    me = service.incarnation
+    plan = spread(registry, "a", None, me, "w2-b", me)
+    first = look(registry, service, fragments)
+    assert sorted(first) == ["a/0", "a/2"]
+    assert [r.plan.only.split for r in first.values()] == [0, 2]
+    # The worker of another fragment died: its loss is nothing to those that run here.
+    plan = spread(registry, "a", plan, me, "w3-c", me)
+    assert plan.generation == 2
+    assert look(registry, service, fragments) == first
+    plan = spread(registry, "a", plan, me, me, me)
+    then = look(registry, service, fragments)
+    assert {name: r.plan.generation for name, r in then.items()} == {"a/0": 1, "a/1": 3, "a/2": 1}
+    assert (then["a/0"], then["a/2"]) == (first["a/0"], first["a/2"])
+    assert not any(running.stopped.is_set() for running in then.values())
+
+
+def test_no_fragment_waits_for_the_end_of_another_one_of_its_job(
+    registry: Registry, service: WorkerService, fragments: Fragments
+) -> None:
+    me = service.incarnation
+    plan = spread(registry, "a", None, me, me)
+    old = look(registry, service, fragments)
+    renewed = plan.renewed(2)
+    registry.coordination.write(Set(paths.plan("a"), codec.encode(renewed)))
+    assert look(registry, service, fragments) == {}
+    assert all(running.stopped.wait(10) for running in old.values())
+    old["a/1"].let.set()
+    until(lambda: "a/1" in look(registry, service, fragments), 10, "the next life of fragment 1")
+    now = look(registry, service, fragments)
+    assert {name: running.plan.generation for name, running in now.items()} == {"a/1": 2}
+    old["a/0"].let.set()
+    until(lambda: len(look(registry, service, fragments)) == 2, 10, "the next life of fragment 0")
+
+
+def test_a_change_from_one_fragment_to_several_ends_the_one(
+    registry: Registry, service: WorkerService, fragments: Fragments
+) -> None:
+    placed(registry, service, "a")
+    whole = look(registry, service, fragments)["a"]
+    own = tuple(Assignment(str(i), (i,), service.incarnation, 2, split=i) for i in range(2))
+    several = Plan("a", "u-a", 2, "r", "a", 2, 0, 0, own)
+    registry.coordination.write(Set(paths.plan("a"), codec.encode(several)))
+    assert sorted(look(registry, service, fragments)) == ["a/0", "a/1"]
+    assert whole.stopped.wait(10)
+    assert len(list(fragments)) == 3  # a worker that leaves waits for all of them
+
+
+def test_a_stop_ends_every_fragment_of_the_job(
+    registry: Registry, service: WorkerService, fragments: Fragments
+) -> None:
+    me = service.incarnation
+    plan = spread(registry, "a", None, me, me)
+    before = look(registry, service, fragments)
+    registry.coordination.write(Set(paths.plan("a"), codec.encode(plan.handed_to(None, 2))))
+    assert look(registry, service, fragments) == {}
+    assert all(running.stopped.wait(10) for running in before.values())
+
+
+def test_all_fragments_of_a_job_know_its_checkpoints(
+    registry: Registry, service: WorkerService, fragments: Fragments
+) -> None:
+    me = service.incarnation
+    spread(registry, "a", None, me, me)
+    placed(registry, service, "b")
+    pointer = CheckpointPointer(8, 1, 1, "r", 9, "manifest", 1, 1, 1)
+    found = codec.encode(CheckpointPointers("u-a", (pointer,)))
+    registry.coordination.write(Create(paths.checkpoint("a"), found))
+    known = {name: r.pointers for name, r in look(registry, service, fragments).items()}
+    assert known == {"a/0": (pointer,), "a/1": (pointer,), "b": ()}

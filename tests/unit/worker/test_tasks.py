@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -51,6 +52,17 @@ def test_two_jobs_of_one_worker_and_generation_do_not_share_what_a_process_keeps
     assert tasks.process_of(context("u1")) is first
     assert tasks.process_of(context("u2")) is second
     assert second.context.job_uuid == "u2"
+
+
+def test_two_fragments_of_a_job_do_not_share_what_a_process_keeps() -> None:
+    """They may have one generation, and a new life of one drops nothing of the other."""
+    first, second = (replace(context("u1"), fragment=fragment, split=0) for fragment in "01")
+    kept = tasks.process_of(first), tasks.process_of(second)
+    assert kept[0] is not kept[1]
+    assert first.owned != second.owned
+    again = tasks.process_of(replace(second, generation=2))
+    assert again is not kept[1]
+    assert tasks.process_of(first) is kept[0]
 
 
 def test_a_newer_fragment_of_the_same_job_starts_again() -> None:

@@ -14,6 +14,7 @@ import contextlib
 import re
 
 from perseid.errors import FencedError
+from perseid.records import WHOLE
 from perseid.state.durability.files import TEMPORARY, Files
 
 MAIN = "main"  # the replica of a job that has one copy of its state
@@ -28,6 +29,11 @@ def replica_directory(root: str, job_uuid: str, layout: int, replica: str = MAIN
 def owner_directory(root: str, job_uuid: str, layout: int, owner: str, replica: str = MAIN) -> str:
     """The directory in which `owner` has the logs of a replica."""
     return f"{replica_directory(root, job_uuid, layout, replica)}/{owner}"
+
+
+def replica_of(fragment: str) -> str:
+    """The replica that a fragment owns: each has a directory, and WHOLE that of the single copy."""
+    return MAIN if fragment == WHOLE else f"{MAIN}-{fragment}"
 
 
 def log_directory(owned: str, operator: str, partition: int) -> str:

@@ -134,7 +134,7 @@ class ProcessCache:
             process.killed = True
 
     def begin(self) -> None:
-        self.newest.refuse_damaged(self.context.plan.job_uuid, self.generation)
+        self.newest.refuse_damaged(self.context.owned)
         self.take_over_orders()
 
     def take_over_orders(self) -> None:

@@ -81,7 +81,7 @@ def upload_soon(context: FragmentContext, part: PartOrder, copy: StateCopy | Non
 
 def refuse_damaged(context: FragmentContext) -> None:
     """RetryableError when a part of this life found its log damaged."""
-    _newest.refuse_damaged(context.job_uuid, context.generation)
+    _newest.refuse_damaged(context.owned)
 
 
 def take_over_orders(context: FragmentContext) -> None:

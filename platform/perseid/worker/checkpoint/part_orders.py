@@ -35,7 +35,7 @@ class Newest:
 
     def __init__(self) -> None:
         self._epochs: dict[tuple[Identity, int], int] = {}  # by operator partition and generation
-        self._damaged: dict[tuple[str, int], DamagedFile] = {}  # by job UUID and generation
+        self._damaged: dict[str, DamagedFile] = {}  # by the owner's directory
 
     def ordered(self, order: PartOrder) -> None:
         place = order.identity, order.generation
@@ -47,11 +47,11 @@ class Newest:
     def failed(self, order: PartOrder, error: Exception) -> None:
         """Records the failure of an order."""
         if isinstance(error, DamagedFile) and not self.overtaken(order):
-            self._damaged[order.identity.job_uuid, order.generation] = error
+            self._damaged[os.path.dirname(order.directory)] = error
 
-    def refuse_damaged(self, job_uuid: str, generation: int) -> None:
-        """RetryableError when a part of this life found its log damaged."""
-        if (found := self._damaged.get((job_uuid, generation))) is not None:
+    def refuse_damaged(self, owned: str) -> None:
+        """RetryableError when a part of this life, the owner of `owned`, found its log damaged."""
+        if (found := self._damaged.get(owned)) is not None:
             raise RetryableError(f"{found}{TO_RESTORE}")
 
 

@@ -14,7 +14,7 @@ from perseid.jobs.model.layout import Layout
 from perseid.jobs.model.trees import open_archive
 from perseid.records import WHOLE, Deployment
 from perseid.records.access import Brokers
-from perseid.state.durability.owners import MAIN, owner_directory, owner_name
+from perseid.state.durability.owners import owner_directory, owner_name, replica_of
 from perseid.topics.records import Token
 
 SINGLE_TASK_RECORDS_MAX = 20_000  # a smaller epoch is one task: more tasks would cost more
@@ -69,7 +69,7 @@ class FragmentContext:
     @property
     def replica(self) -> str:
         """The copy of the job's state whose logs it owns: each fragment has a directory."""
-        return MAIN if self.fragment == WHOLE else f"{MAIN}-{self.fragment}"
+        return replica_of(self.fragment)
 
     @property
     def brokers(self) -> Brokers:

@@ -31,7 +31,7 @@ class MemoryWatch:
 
     def __init__(self, spec: JobSpec, layout: Layout) -> None:
         self._limits: dict[int, int] = {}
-        self._tasks = layout.tasks
+        self._layout = layout
         for task in layout.stateful_tasks:
             operator = spec.operators[task.operator]
             if operator.memory_bytes is not None:
@@ -62,7 +62,7 @@ class MemoryWatch:
         return tuple(warnings)
 
     def _usage(self, gid: int, epoch: int, size: int) -> str:
-        task, limit = self._tasks[gid], self._limits[gid]
+        task, limit = self._layout.task(gid), self._limits[gid]
         return (
             f"operator {task.operator}, partition {task.partition}: its state has {_size(size)} of "
             f"the {_size(limit)} that `memory:` gives it, after epoch {epoch}"
@@ -73,8 +73,8 @@ class MemoryWatch:
         return (
             f"{self._usage(gid, epoch, size)}{more}: another epoch would not fit. The job is "
             f"stopped after epoch {epoch}, its state is kept. Raise `memory:` of operator "
-            f"{self._tasks[gid].operator} in job.yaml (all its partitions share it), or let the "
-            "operator keep less, and `perseid jobs apply` it"
+            f"{self._layout.task(gid).operator} in job.yaml (all its partitions share it), or let "
+            "the operator keep less, and `perseid jobs apply` it"
         )
 
 
