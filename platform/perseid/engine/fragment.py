@@ -27,9 +27,10 @@ from perseid.engine import checkpoints, last_word, resume
 from perseid.engine.acknowledged import report_until_acknowledged
 from perseid.engine.agreement import Agreement, RestoreOrder, agree
 from perseid.engine.feed import EpochFeed, TokenHistory, read_history
-from perseid.engine.token_loop import TokenLoop
+from perseid.engine.token_loop import TokenLoop, own_input
 from perseid.errors import FencedError, PermanentError, PerseidError
 from perseid.errors.texts import EVENT_MAX, cut, kind_of, text_of
+from perseid.records import WHOLE
 from perseid.topics.records import FragmentState
 
 if TYPE_CHECKING:
@@ -200,8 +201,11 @@ class FragmentLife:
             runtime.known,
         )  # fmt: skip
         runtime.begin(past, done_epoch)
-        if runtime.spec.event_times:
-            loop.report_last_event_times(runtime.tokens, runtime.read_again)
+        spec = runtime.spec
+        if spec.event_times:
+            loop.report_last_event_times(
+                runtime.tokens, lambda token: runtime.read_again(own_input(spec, self.plan, token))
+            )
 
     # Of the runtime -----------------------------------------------------------------------------
 
@@ -234,7 +238,7 @@ class FragmentLife:
         events = tuple(cut(event, EVENT_MAX) for event in events)
         for event in events:
             log.warning("%s", event, extra={"epoch": self.epoch})
-        log.info("the fragment is %s", state, extra={"epoch": self.epoch})
+        log.info("%s is %s", self._name, state, extra={"epoch": self.epoch})
         self.progress.append(replace(self._state(state), restored_from=source, events=events))
 
     # Step 5 -------------------------------------------------------------------------------------
@@ -246,12 +250,12 @@ class FragmentLife:
         """
         known = self._host.classified(error)
         if self._host.stopping or isinstance(known, FencedError):
-            log.info("the fragment ended: %s", known, extra={"epoch": self.epoch})
+            log.info("%s ended: %s", self._name, known, extra={"epoch": self.epoch})
             if self._host.stopping:
                 self._report_if_acknowledged("stopped")
                 return None
         else:
-            log.error("the fragment failed: %s", known, exc_info=error,
+            log.error("%s failed: %s", self._name, known, exc_info=error,
                       extra={"epoch": self.epoch})  # fmt: skip
         record = replace(
             self._state("failed"),
@@ -269,6 +273,12 @@ class FragmentLife:
             self.report(state)
         except PerseidError as error:
             log.warning("that the fragment is %s is not reported: %s", state, error)
+
+    @property
+    def _name(self) -> str:
+        """For log entries, which have the job."""
+        own = self.plan.only.fragment
+        return "the fragment" if own == WHOLE else f"fragment {own}"
 
     def _state(self, state: str) -> FragmentState:
         return FragmentState(

@@ -1,13 +1,15 @@
 """The epoch from which a fragment resumes: a pure decision over logs, checkpoints and ledgers.
 
-An epoch runs for all operator partitions or for none, so the fragment resumes after the lowest
-epoch that any of them has finished. A partition that is ahead must be able to return its later
-output again: its log has those epochs' retained outputs, or its ledger has committed them. A
-partition that is ahead without them restores a checkpoint, which may lower the epoch for all. No
-epoch begins before the previous one is committed, and a checkpoint is complete when its epoch is.
-So a ledger that ends before that has lost records that the broker had acknowledged, such as after a
-power failure without a flush (compose/FAULTS.md, logs that lost records). Its sink topics may still
-hold the output of these records, and writing it again would silently duplicate it.
+Logs and ledgers are of its own operator partitions, and the checkpoints are the job's. An epoch
+runs for all of a fragment's partitions or for none, so the fragment resumes after the lowest epoch
+that any of them has finished. A partition that is ahead must be able to return its later output
+again: its log has those epochs' retained outputs, or its ledger has committed them. A partition
+that is ahead without them restores a checkpoint, which may lower the epoch for all. In a fragment
+no epoch begins before the previous one is committed, and a checkpoint is complete when its epoch is
+committed everywhere. So a ledger that ends before that has lost records that the broker had
+acknowledged, such as after a power failure without a flush (compose/FAULTS.md, logs that lost
+records). Its sink topics may still hold the output of these records, and writing it again would
+silently duplicate it.
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ def decide(
     """
     _check_ledgers(restored, ledgers, complete_epoch)
     reached = [r.epoch for r in restored.values()] + list(ledgers.values())
-    floor = min(reached, default=base_epoch)
+    # Without state and sinks it only sends, and has sent what a complete checkpoint covers.
+    floor = min(reached, default=max(base_epoch, complete_epoch))
     if resends and floor > complete_epoch:
         floor = max(floor - 1, base_epoch)
     lacking = tuple(

@@ -17,6 +17,8 @@ from perseid.engine.epoch import complete
 from perseid.engine.feed import READ_TIMEOUT_S
 from perseid.engine.order import EpochOrder
 from perseid.errors import RetryableError
+from perseid.jobs.model import layout as layouts
+from perseid.jobs.model.spread import spread_of
 from perseid.topics import names
 from perseid.topics.codec import decode_token
 from perseid.topics.records import Token
@@ -26,8 +28,10 @@ if TYPE_CHECKING:
     from perseid.engine.last_word import Appender
     from perseid.engine.task_report import Reads, TaskReport
     from perseid.jobs.model.layout import Layout
+    from perseid.jobs.model.spec import JobSpec
     from perseid.records import CheckpointPointer, Plan
     from perseid.topics.log import LogReader
+    from perseid.topics.records import SourceRange
 
 # The order and the token as the log has it -> the merged report of the tasks, and milliseconds.
 Execute = Callable[[EpochOrder, bytes], tuple["TaskReport", int]]
@@ -78,7 +82,9 @@ class TokenLoop:
         # A checkpoint that has just completed counts: upon its predecessor the same parts would be
         # written again.
         known = self._pointers(token.checkpoint)
-        base = checkpoints.base_of(known, self._plan.generation, final=token.final)
+        several = self._plan.only.split is not None
+        owner = None if several else self._plan.generation
+        base = checkpoints.base_of(known, owner, final=token.final)
         order = replace(order, base=base)
         found, took_ms = self._execute(order, record)
         done = complete(self._plan.job, self._layout, token.epoch, found)
@@ -97,7 +103,7 @@ class TokenLoop:
         """Reports the event times of the restored epoch: its owner may have died before it did.
 
         Without this report the watermark would wait for the next rows. `read_again` counts the
-        input of one epoch.
+        fragment's input of one epoch.
         """
         at = self.offset
         (entry,) = tokens.read_range(self._topic, 0, at, at + 1, timeout_s=READ_TIMEOUT_S)
@@ -109,3 +115,19 @@ class TokenLoop:
         report = reports.event_times(self._plan, order, reads)
         if report.times:
             self._progress.append(report)
+
+
+def own_input(spec: JobSpec, plan: Plan, token: Token) -> Token:
+    """The token with those source ranges only that the plan's fragment reads, in their splits.
+
+    The token of a layout's base epoch has the splits of the previous layout.
+    """
+    own, spread = plan.only.split, spread_of(spec, layouts.build(spec, plan.layout))
+    if own is None or spread is None:
+        return token
+    among = spread.shares[own].among
+
+    def mine(found: SourceRange) -> bool:
+        return found.source in among and spread.split_of(found.source, found.partition) == own
+
+    return replace(token, splits=tuple(tuple(filter(mine, split)) for split in token.splits))

@@ -20,6 +20,12 @@ def test_a_job_without_state_and_sinks_resumes_after_its_base() -> None:
     assert decide({}, {}, 7) == Proceed(7)
 
 
+def test_a_fragment_without_state_and_sinks_resumes_after_what_is_complete() -> None:
+    """Of a complete checkpoint all was sent, and the token log may begin there."""
+    assert decide({}, {}, 7, 9, resends=True) == Proceed(9)
+    assert decide({}, {}, 7, 0, resends=True) == Proceed(7)
+
+
 def test_the_lowest_of_logs_and_ledgers_decides() -> None:
     assert decide(restored((9, 5), (7, 5)), {0: 8, 1: 8}, 0) == Proceed(7)
     assert decide(restored((9, 5), (9, 5)), {0: 9, 1: 8}, 0) == Proceed(8)

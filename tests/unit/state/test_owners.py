@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from perseid.errors import FencedError
+from perseid.records import WHOLE
 from perseid.state.durability.blob import Identity
 from perseid.state.durability.log import StateLog
 from perseid.state.durability.owners import (
@@ -17,6 +18,7 @@ from perseid.state.durability.owners import (
     owner_directory,
     owner_name,
     replica_directory,
+    replica_of,
 )
 from perseid.testing.files import Crashed, MemoryFiles
 from support.mutants import states
@@ -130,6 +132,20 @@ def test_a_takeover_that_died_at_any_step_is_repeated() -> None:
         assert content(files, owned(3, STANDBY)) == before
 
     assert each_crash(work, prepare) >= 4
+
+
+def test_each_fragment_owns_a_replica() -> None:
+    assert replica_of(WHOLE) == MAIN
+    replicas = [replica_of(name) for name in (WHOLE, "0", "1", "10")]
+    assert len(set(replicas)) == 4
+    files = MemoryFiles()
+    logs = {replica: begun(files, 1, replica) for replica in replicas}
+    taken_over(files, 2, replicas[1])
+    for replica in (replicas[0], *replicas[2:]):
+        logs[replica].append(2, 1, 102, {})
+        assert logs[replica].last_epoch() == 2
+    with pytest.raises(FencedError):
+        logs[replicas[1]].append(2, 1, 102, {})
 
 
 def test_forgotten_layouts_have_no_replica_left() -> None:

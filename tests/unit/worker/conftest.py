@@ -25,7 +25,13 @@ from perseid.state.durability.checkpoint import (
     write_part,
 )
 from perseid.state.durability.log import StateLog
-from perseid.state.durability.owners import adopt, log_directory, owner_directory, owner_name
+from perseid.state.durability.owners import (
+    MAIN,
+    adopt,
+    log_directory,
+    owner_directory,
+    owner_name,
+)
 from perseid.state.primitives.primitive import bind
 from perseid.testing.files import MemoryFiles
 from perseid.testing.store import MemoryStore
@@ -70,11 +76,13 @@ class Partition:
     operator: type[Operator] = Totals
     parallelism: int = 1
     retains: bool = False
+    replica: str = MAIN
 
     @property
     def directory(self) -> str:
         """Where the present owner has the log."""
-        owned = owner_directory(ROOT, self.identity.job_uuid, self.identity.layout, self.owner)
+        uuid, layout = self.identity.job_uuid, self.identity.layout
+        owned = owner_directory(ROOT, uuid, layout, self.owner, self.replica)
         return log_directory(owned, self.task.operator, self.task.partition)
 
     def log(self) -> StateLog:
@@ -87,7 +95,7 @@ class Partition:
 
     def take_over(self, generation: int) -> StateLog:
         self.owner = owner_name(generation, f"w{generation}-a")
-        adopt(self.files, ROOT, "uuid", self.identity.layout, self.owner)
+        adopt(self.files, ROOT, "uuid", self.identity.layout, self.owner, self.replica)
         log = self.log()
         log.create()
         return log

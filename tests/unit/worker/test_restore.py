@@ -309,6 +309,33 @@ def test_a_checkpoint_of_another_number_of_partitions_is_redistributed(
     assert rows == [8, 0, 0]
 
 
+@pytest.mark.parametrize(("before", "after"), [("main", "main-1"), ("main-1", "main")])
+def test_a_change_between_one_fragment_and_several_restores_into_a_directory_of_its_own(
+    partition: Any, totals_at: Any, before: str, after: str
+) -> None:
+    partition.replica = before
+    ran(partition, 6, snapshots=(4,))
+    pointer = partition.checkpoint(4)
+    old = {path: partition.files.read(path) for path in partition.files.below(partition.directory)}
+    moved = replace(partition, identity=replace(IDENTITY, layout=2), replica=after)
+    found, state = moved.restore(2, 4, (pointer,), base_epoch=4)
+    assert (found.epoch, found.source) == (4, "checkpoint:4")
+    assert moved.totals(state) == totals_at(4)
+    assert moved.log().epochs() == []
+    assert {path: partition.files.read(path) for path in old} == old
+
+
+def test_a_fragment_takes_over_its_own_directory_only(partition: Any, totals_at: Any) -> None:
+    other = replace(partition, replica="main-1")
+    for one, epochs in ((partition, 6), (other, 3)):
+        ran(one, epochs)
+    found, _ = partition.restore(2, 6)
+    assert (found.epoch, found.source) == (6, "log")
+    assert other.log().last_epoch() == 3
+    found, state = other.restore(2, 6)
+    assert (found.epoch, found.source, other.totals(state)) == (3, "log", totals_at(3))
+
+
 def test_a_damaged_part_is_never_an_empty_share(partition: Any) -> None:
     ran(partition, 4, snapshots=(4,))
     pointer = partition.checkpoint(4)
