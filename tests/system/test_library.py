@@ -272,7 +272,8 @@ def states(
     with jobs.connected(running.cluster.data) as cluster:
         for name in wanted.harnesses.keys() - set(STATELESS):
             spec = wanted.job.operators[name]
-            asked = state.Asked("library", name, spec, loading.load(spec, Path()))
+            gids = state.gids_of(wanted.job, name)
+            asked = state.Asked("library", name, spec, loading.load(spec, Path()), gids)
             root, scratch = state.root_of(running.cluster.data), running.cluster.data / "scratch"
             shown = asked.look(cluster, root, None, None, 10**7, scratch)
             assert shown["epoch"] == epoch

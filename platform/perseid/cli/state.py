@@ -11,6 +11,8 @@ import typer
 from perseid.cli import jobs, output
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from perseid.jobs.model.spec import JobSpec, OperatorSpec
@@ -51,7 +53,8 @@ def state(
             return
         spec = _operator(found.spec, operator)
         checking.prepare(found.folder, allow_code=cluster.allow_code)
-        asked = Asked(job, operator, spec, load(spec, found.folder, allow_code=cluster.allow_code))
+        kind = load(spec, found.folder, allow_code=cluster.allow_code)
+        asked = Asked(job, operator, spec, kind, gids_of(found.spec, operator))
         shown = asked.look(cluster, root_of(data), key, partition, limit, Path(scratch))
     if as_json:
         output.document(shown)
@@ -66,10 +69,12 @@ def state(
 
 
 class Asked:
-    """One query of one operator."""
+    """One query of one operator, whose partitions are `gids` in the job's layout."""
 
-    def __init__(self, job: str, name: str, spec: OperatorSpec, kind: type[Operator]) -> None:
-        self.job, self.name, self.spec, self.kind = job, name, spec, kind
+    def __init__(
+        self, job: str, name: str, spec: OperatorSpec, kind: type[Operator], gids: Sequence[int]
+    ) -> None:
+        self.job, self.name, self.spec, self.kind, self.gids = job, name, spec, kind, gids
 
     def look(
         self, cluster: Any, root: str, key: str | None, partition: int | None, limit: int,
@@ -82,7 +87,7 @@ class Asked:
         keys = self._keys(key) if key is not None else {}
         wanted = self._partitions(keys, partition)
         inspector = Inspector(
-            LocalFiles(), root, cluster.store, cluster.clock, self.name, self._share
+            LocalFiles(), root, cluster.store, cluster.clock, self.name, self._share, self.gids
         )
 
         def use(moment: Moment, read: Read) -> Found:
@@ -171,6 +176,13 @@ class Asked:
         from perseid.worker.recovery.resplit import share_of
 
         return share_of(self.job, self.name, self.spec, self.kind, partition)
+
+
+def gids_of(spec: JobSpec, operator: str) -> tuple[int, ...]:
+    """Of the operator's partitions, in their order. They are the same in every layout."""
+    from perseid.jobs.model.layout import build
+
+    return tuple(task.gid for task in build(spec, 0).of(operator))
 
 
 def place_of(registry: Any, job: str) -> Place:

@@ -1,15 +1,15 @@
 """Reads the state of an operator from outside, without effect on the running job.
 
-If the state log of the job's owner is on this host, it is read at the newest epoch that all wanted
-partitions have. The owner continues meanwhile: it may delete files that a checkpoint has made
-unnecessary, or a new owner may rename the directory. The reader then finds files missing and starts
-again. Without a log, the newest checkpoint is restored into a scratch folder by the worker's own
-restore.
+If the state logs of the wanted partitions' owners are on this host, they are read at the newest
+epoch that all of them have. The owners continue meanwhile: they may delete files that a checkpoint
+has made unnecessary, or a new owner may rename its directory. The reader then finds files missing
+and starts again. If a log is not here, the newest checkpoint is restored into a scratch folder by
+the worker's own restore.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from perseid.clocks import Clock
 from perseid.engine.agreement import RestoreOrder
 from perseid.errors import DamagedFile, FencedError, PermanentError, RefusedError, RetryableError
 from perseid.jobs.model.layout import Task
-from perseid.records import CheckpointPointer, Plan
+from perseid.records import Assignment, CheckpointPointer, Plan
 from perseid.state.durability.blob import Identity
 from perseid.state.durability.files import Files, LocalFiles
 from perseid.state.durability.log import StateLog
@@ -28,6 +28,7 @@ from perseid.state.durability.owners import (
     owner_directory,
     owner_name,
     replica_directory,
+    replica_of,
 )
 from perseid.state.primitives.primitive import bind
 from perseid.worker.epoch.partition_state import PartitionState
@@ -65,7 +66,7 @@ class Moment:
 class Inspector:
     """Reads the state of one operator. `root`: folder of the state logs on this host.
 
-    `share`: a partition's share of the operator.
+    `share`: a partition's share of the operator. `gids`: of its partitions, in their order.
     """
 
     files: Files
@@ -74,6 +75,7 @@ class Inspector:
     clock: Clock
     operator: str
     share: Callable[[int], Share]
+    gids: Sequence[int]
 
     def look(
         self,
@@ -90,49 +92,62 @@ class Inspector:
         for _ in range(TRIES):
             found = place()
             try:
-                owners = self._owners(found)
-                logs = self._logs(found, owners, partitions)
-                moment = self._log_moment(found, logs)
+                homes = {number: self._home(found.plan, number) for number in partitions}
+                owners = {home: self._owners(found.plan, home) for home in homes.values()}
+                logs = self._logs(found.plan, homes, owners)
+                moment = self._log_moment(found, homes, logs)
                 if moment is not None:
                     return use(moment, partial(self._from_logs, logs, moment.epoch))
-                if found.plan.owner is None or not owners:
-                    break  # otherwise the present owner may be about to take over these logs
+                if any(home.owner is None or not owners[home] for home in owners):
+                    break  # otherwise the present owners may be about to take over these logs
             except (FencedError, DamagedFile, RetryableError):
                 pass  # a file, or the directory, was removed during the reading
             self.clock.sleep(PAUSE_S)
         return self._from_checkpoints(place(), use, scratch)
 
-    # From the log
-    # ------------------------------------------------------------------------------------
+    # From the log -------------------------------------------------------------------------------
 
-    def _log_moment(self, place: Place, logs: dict[int, StateLog]) -> Moment | None:
-        """The newest epoch that all logs have; None when this host has no log of the owner."""
+    def _home(self, plan: Plan, partition: int) -> Assignment:
+        """The fragment that has the partition."""
+        gid = self.gids[partition]
+        for found in plan.primaries:
+            if found.gids is None or gid in found.gids:
+                return found
+        raise RetryableError(f"the plan of {plan.job} is of another revision by now")
+
+    def _log_moment(
+        self, place: Place, homes: Mapping[int, Assignment], logs: dict[int, StateLog]
+    ) -> Moment | None:
+        """The newest epoch that all logs have; None when this host lacks one of an owner."""
         epochs = [log.last_epoch() for log in logs.values()]
         held = [epoch for epoch in epochs if epoch is not None]
-        if not held or len(held) < len(epochs):
+        if not held or len(held) < len(homes):
             return None
         newest = place.pointers[0].epoch if place.pointers else 0
-        if place.plan.owner is None and min(held) < newest:
+        if min(held) < newest and any(home.owner is None for home in homes.values()):
             return None  # left by a previous owner
         return Moment(min(held), "log")
 
     def _logs(
-        self, place: Place, owners: list[str], partitions: Sequence[int]
+        self, plan: Plan, homes: Mapping[int, Assignment], owners: Mapping[Assignment, list[str]]
     ) -> dict[int, StateLog]:
-        """The owner's logs, or those of the last owner when the job has none; empty if not here."""
-        plan = place.plan
-        wanted = owners[-1:] if plan.owner is None else [owner_name(plan.generation, plan.owner)]
+        """By partition, its owner's log, or the last owner's if it has none now; as far as here."""
         logs = {}
-        for owner in [name for name in wanted if name in owners]:
-            owned = owner_directory(self.root, plan.job_uuid, plan.layout, owner)
-            for partition in partitions:
-                identity = self._identity(plan, partition)
+        for partition, home in homes.items():
+            here = owners[home]
+            wanted = here[-1:] if home.owner is None else [owner_name(home.generation, home.owner)]
+            replica = replica_of(home.fragment)
+            for owner in [name for name in wanted if name in here]:
+                owned = owner_directory(self.root, plan.job_uuid, plan.layout, owner, replica)
                 directory = log_directory(owned, self.operator, partition)
+                identity = self._identity(plan, partition)
                 logs[partition] = StateLog(self.files, directory, identity)
         return logs
 
-    def _owners(self, place: Place) -> list[str]:
-        directory = replica_directory(self.root, place.plan.job_uuid, place.plan.layout)
+    def _owners(self, plan: Plan, home: Assignment) -> list[str]:
+        """Whose logs of the fragment this host has, the newest last."""
+        replica = replica_of(home.fragment)
+        directory = replica_directory(self.root, plan.job_uuid, plan.layout, replica)
         try:
             return [name for name in self.files.list(directory) if name.startswith("g")]
         except FileNotFoundError:

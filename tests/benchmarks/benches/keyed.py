@@ -30,7 +30,7 @@ from benches.reading import read_topic
 from benches.timeline import Timeline, ends_at, progress_of, speed, tokens_of
 from perseid.cli import output
 from perseid.cli.scenario.bed import Names, ScenarioBed, connect, edited
-from perseid.cli.state import place_of, root_of
+from perseid.cli.state import gids_of, place_of, root_of
 from perseid.clocks import SystemClock
 from perseid.errors import PermanentError
 from perseid.jobs.operations import backup
@@ -191,7 +191,8 @@ class KeyedJob:
         from perseid.worker.inspection import Inspector, Moment, Read
         from perseid.worker.recovery.resplit import share_of
 
-        spec = parse.load(self._folder).operators[OPERATOR]
+        job = parse.load(self._folder)
+        spec = job.operators[OPERATOR]
         kind = load(spec, self._folder, allow_code=True)
         partitions = range(self.shape.parallelism)
         tokens = tokens_of(self.place, self.names.job)
@@ -213,7 +214,7 @@ class KeyedJob:
         inspector = Inspector(
             LocalFiles(), root_of(self.place.data), open_store(self.place.cluster.deployment.store),
             SystemClock(), OPERATOR,
-            lambda p: share_of(self.names.job, OPERATOR, spec, kind, p),
+            lambda p: share_of(self.names.job, OPERATOR, spec, kind, p), gids_of(job, OPERATOR),
         )  # fmt: skip
         with tempfile.TemporaryDirectory(prefix="perseid-state-") as scratch:
             return inspector.look(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 
 from perseid.clocks import ManualClock
 from perseid.errors import PermanentError, RefusedError
-from perseid.records import CheckpointPointer, Plan
+from perseid.records import Assignment, CheckpointPointer, Plan
 from perseid.testing.files import MemoryFiles
 from perseid.worker.inspection import TRIES, Inspector, Moment, Place, Read
 
 Look = Callable[..., tuple[Moment, dict[str, int]]]
+GIDS = (4, 5)  # of the operator's partitions
 
 
 class Disturbed(MemoryFiles):
@@ -35,7 +37,9 @@ def partition(partition: Any) -> Any:
 
 @pytest.fixture
 def look(partition: Any, tmp_path: Path) -> Look:
-    def look_(*places: Place) -> tuple[Moment, dict[str, int]]:
+    def look_(
+        *places: Place, wanted: Sequence[int] = (0,)
+    ) -> tuple[Moment, dict[str, int]]:
         """The moment and totals; each try gets the next of `places`, the last ever after."""
         reported = iter(places)
         last = [places[0]]
@@ -45,14 +49,16 @@ def look(partition: Any, tmp_path: Path) -> Look:
             return last[0]
 
         inspector = Inspector(
-            partition.files, "/state", partition.store, ManualClock(), "totals", partition.share
-        )
+            partition.files, "/state", partition.store, ManualClock(), "totals", partition.share,
+            GIDS,
+        )  # fmt: skip
 
         def use(moment: Moment, read: Read) -> tuple[Moment, dict[str, int]]:
-            rows = read(0)["total"].snapshot().to_pylist()
+            tables = [read(number)["total"].snapshot() for number in wanted]
+            rows = [row for table in tables for row in table.to_pylist()]
             return moment, {row["key"]: row["n"] for row in rows}
 
-        return inspector.look(place, [0], use, tmp_path)
+        return inspector.look(place, wanted, use, tmp_path)
 
     return look_
 
@@ -90,11 +96,11 @@ def test_an_owner_that_is_replaced_meanwhile(partition: Any, look: Look, totals_
     state = partition.begun()
     partition.run(state, 1)
 
-    def replace() -> None:
+    def replaced() -> None:
         partition.files.meanwhile = lambda: None
         partition.take_over(2)
 
-    partition.files.meanwhile = replace
+    partition.files.meanwhile = replaced
     found = look(place("w1-a", 1), place("w2-a", 2))
     assert found == (Moment(1, "log"), totals_at(1))
 
@@ -148,3 +154,33 @@ def test_the_older_checkpoint_when_the_newest_is_damaged(
 def test_no_state_at_all_is_reported(look: Look) -> None:
     with pytest.raises(RefusedError, match="`perseid checkpoint job` takes one"):
         look(place("w9-a", 5))
+
+
+def spread(first: str | None, second: str | None) -> Place:
+    """Each partition is a fragment's of its own; the second one was taken over in generation 2."""
+    own = (
+        Assignment("0", (4,), first, 1, split=0), Assignment("1", (5, 6), second, 2, split=1),
+    )  # fmt: skip
+    return Place(Plan("job", "uuid", 2, "r", "a", 1, 0, 100, own), ())
+
+
+def test_partitions_of_several_fragments_are_read_at_an_epoch_that_all_have(
+    partition: Any, look: Look, totals_at: Any
+) -> None:
+    partition.replica = "main-0"
+    task, identity = (replace(one, partition=1) for one in (partition.task, partition.identity))
+    other = replace(partition, replica="main-1", task=task, identity=identity)
+    state = partition.begun()
+    for epoch in (1, 2, 3):
+        partition.run(state, epoch)
+    lagging = other.state(other.take_over(2))
+    lagging.log.write_snapshot(0, 2, 100, {})
+    for epoch in (1, 2):
+        other.run(lagging, epoch)
+    both = spread("w1-a", "w2-a")
+    assert look(both) == (Moment(3, "log"), totals_at(3))
+    assert look(both, wanted=[0, 1]) == (Moment(2, "log"), totals_at(2))
+    assert look(spread("w1-a", None), wanted=[0, 1]) == (Moment(2, "log"), totals_at(2))
+    # One of them is on another host, and no checkpoint is complete.
+    with pytest.raises(RefusedError):
+        look(spread("w1-a", "w9-a"), wanted=[0, 1])
