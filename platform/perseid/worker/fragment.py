@@ -23,6 +23,7 @@ from perseid.errors.texts import cut, text_of
 from perseid.jobs.environments import activating, own_code
 from perseid.jobs.environments.installing import Environments
 from perseid.jobs.model import layout as layouts
+from perseid.jobs.model.spread import spread_of
 from perseid.jobs.model.trees import open_archive
 from perseid.records import WHOLE, Plan
 from perseid.worker.dataflow import graph
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from perseid.records import CheckpointPointer, Deployment
+    from perseid.jobs.model.spread import Spread
+    from perseid.records import Assignment, CheckpointPointer, Deployment
     from perseid.topics.admin import TopicAdmin
 
 log = logging.getLogger("perseid.worker")
@@ -201,6 +203,7 @@ class Fragment:
         activating.use(folder, packages)
         own = self.plan.only
         layout = layouts.build(spec, self.plan.layout)
+        refuse_other_cut(self.plan.job, own, spread_of(spec, layout))
         lanes = local_cores(self.spark.sparkContext.master or "")
         if graph.build(spec, layout).feedback and not lanes:
             raise PermanentError(
@@ -232,4 +235,23 @@ class Fragment:
             fragment=own.fragment,
             split=own.split,
             token=self._token,
+        )
+
+
+def refuse_other_cut(job: str, own: Assignment, spread: Spread | None) -> None:
+    """PermanentError unless the assignment is a fragment of `spread`, or the whole job for None.
+
+    Its partitions would wait without end for rows that no fragment sends.
+    """
+    found = own.split, own.gids
+    if spread is None:
+        expected: tuple[tuple[int | None, tuple[int, ...] | None], ...] = ((None, None),)
+    else:
+        expected = tuple(enumerate(share.gids for share in spread.shares))
+    if found not in expected:
+        raise PermanentError(
+            f"job {job}: the plan has a fragment {own.fragment} that reads split {own.split} and "
+            f"has the operator partitions {own.gids}; this worker cuts the job into "
+            f"{len(expected)} fragments, of which none is that one. Let coordinators and workers "
+            "run the same version of perseid (`perseid status`), then apply the job again"
         )

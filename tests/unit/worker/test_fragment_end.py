@@ -15,7 +15,8 @@ from perseid.engine.last_word import LastWord
 from perseid.errors import BadInputError, FencedError, PermanentError, RetryableError
 from perseid.errors.carried import describe
 from perseid.errors.texts import EVENT_MAX, TEXT_MAX
-from perseid.records import WHOLE, Plan
+from perseid.jobs.model.spread import Share, Spread
+from perseid.records import WHOLE, Assignment, Plan
 from perseid.topics.codec import decode
 from perseid.topics.log import KafkaLogWriter, ProgressLog
 from perseid.topics.records import FragmentState
@@ -196,3 +197,16 @@ def test_no_two_fragments_of_a_worker_have_a_name_in_common() -> None:
     assert named("0", "1") == ["fragment-job-3.0", "fragment-job-3.1"]
     several = [*named("0", "1", generation=1), *named("0", job="job-1"), *named(WHOLE, job="job-1")]
     assert len(set(several)) == len(several)
+
+
+def test_an_assignment_that_is_cut_otherwise_is_refused() -> None:
+    spread = Spread((Share((0, 2), {"a": (0, 2)}, 0), Share((1, 3), {"a": (1, 2)}, 0)))
+    whole, first = PLAN.only, Assignment("0", (0, 2), "w1-a", 3, split=0)
+    fragment.refuse_other_cut("job", whole, None)
+    fragment.refuse_other_cut("job", first, spread)
+    for own, cut in [
+        (whole, spread), (first, None), (replace(first, gids=(0, 1)), spread),
+        (replace(first, split=1), spread),
+    ]:  # fmt: skip
+        with pytest.raises(PermanentError, match="run the same version"):
+            fragment.refuse_other_cut("job", own, cut)

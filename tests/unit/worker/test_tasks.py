@@ -65,6 +65,20 @@ def test_two_fragments_of_a_job_do_not_share_what_a_process_keeps() -> None:
     assert tasks.process_of(first) is kept[0]
 
 
+def test_a_layout_with_other_fragments_leaves_nothing_of_the_last_one() -> None:
+    """The state of the job would be here twice."""
+    whole = context("u1")
+    tasks.process_of(whole)
+    other = tasks.process_of(context("u2"))
+    next_layout = replace(whole.layout, number=2)
+    first, second = (
+        replace(whole, fragment=fragment, split=0, generation=2, layout=next_layout)
+        for fragment in "01"
+    )
+    kept = [tasks.process_of(first), tasks.process_of(second)]
+    assert list(tasks._processes.values()) == [other, *kept]
+
+
 def test_a_newer_fragment_of_the_same_job_starts_again() -> None:
     old = tasks.process_of(context("u1", generation=1))
     assert tasks.process_of(context("u1", generation=2)) is not old

@@ -75,12 +75,14 @@ _processes: dict[tuple[str, str], Process] = {}
 def process_of(context: FragmentContext) -> Process:
     """The process cache for the fragment of `context`.
 
-    Drops that of an older owner of the same fragment, and those unused for IDLE_S.
+    Drops that of an older owner of the same fragment, those of the job's older layouts, which may
+    have other fragments, and those unused for IDLE_S.
     """
     now_s, own = time.monotonic(), (context.job_uuid, context.fragment)
     for key, keep in list(_processes.items()):
         replaced = key == own and keep.context.owner != context.owner
-        if replaced or (key != own and now_s - keep.used_s > IDLE_S):
+        older = key[0] == own[0] and keep.context.layout.number < context.layout.number
+        if replaced or older or (key != own and now_s - keep.used_s > IDLE_S):
             _processes.pop(key, keep).close()
     mine = _processes.setdefault(own, Process(context))
     mine.used_s = now_s
