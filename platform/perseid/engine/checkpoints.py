@@ -16,17 +16,14 @@ def collectable(pointers: Sequence[CheckpointPointer]) -> int | None:
 
 
 def base_of(
-    pointers: Sequence[CheckpointPointer], generation: int | None, *, final: bool
+    pointers: Sequence[CheckpointPointer], generation: int, *, final: bool
 ) -> tuple[str, int] | None:
     """The base of parts of this owner: `EpochOrder.base`.
-
-    `generation`: the owner's; None in a job with several owners, where the parts of a checkpoint
-    have several generations and the part writer compares each with its predecessor's.
 
     The checkpoint of a final token is whole: another revision or layout begins with it and cannot
     go back before it, so it must not depend on an older, possibly damaged one.
     """
-    if final or not pointers or generation not in {None, pointers[0].generation}:
+    if final or not pointers or pointers[0].generation != generation:
         return None
     return pointers[0].manifest, pointers[0].crc
 

@@ -82,9 +82,7 @@ class TokenLoop:
         # A checkpoint that has just completed counts: upon its predecessor the same parts would be
         # written again.
         known = self._pointers(token.checkpoint)
-        several = self._plan.only.split is not None
-        owner = None if several else self._plan.generation
-        base = checkpoints.base_of(known, owner, final=token.final)
+        base = checkpoints.base_of(known, self._plan.generation, final=token.final)
         order = replace(order, base=base)
         found, took_ms = self._execute(order, record)
         done = complete(self._plan.job, self._layout, token.epoch, found)

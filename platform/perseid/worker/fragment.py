@@ -211,12 +211,6 @@ class Fragment:
                 f"operator partitions, and {self.spark.sparkContext.master} may have them on "
                 "several hosts; run the job on workers with a local master"
             )
-        if own.split is not None and not lanes:
-            raise PermanentError(
-                f"job {self.plan.job} has `placement: {{spread: {spec.placement.spread}}}`, and "
-                f"{self.spark.sparkContext.master} may run its tasks on several hosts; run the "
-                "job on workers with a local master, or apply it without `placement`"
-            )
         return FragmentContext(
             deployment=self.deployment,
             job=self.plan.job,

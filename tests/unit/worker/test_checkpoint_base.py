@@ -14,7 +14,7 @@ from perseid.engine.task_report import TaskReport
 from perseid.engine.token_loop import TokenLoop
 from perseid.errors import RetryableError
 from perseid.jobs.model.layout import Layout
-from perseid.records import Assignment, CheckpointPointer, Plan
+from perseid.records import CheckpointPointer, Plan
 from perseid.topics import codec
 from perseid.topics.chain import Base
 from perseid.topics.records import Token
@@ -27,11 +27,9 @@ def pointer(epoch: int) -> CheckpointPointer:
     return CheckpointPointer(epoch, 3, 1, "r1", epoch, f"at/{epoch}", epoch, 0, 0, epoch)
 
 
-def fragment(
-    complete: Callable[[], tuple[CheckpointPointer, ...]], plan: Plan = PLAN
-) -> Fragment:
+def fragment(complete: Callable[[], tuple[CheckpointPointer, ...]]) -> Fragment:
     found = Fragment(
-        cast(Any, None), cast(Any, None), plan, "w1-a", Path(), Path(), complete=complete
+        cast(Any, None), cast(Any, None), PLAN, "w1-a", Path(), Path(), complete=complete
     )
     found.pointers = (pointer(10),)  # what the service heard last
     return found
@@ -47,7 +45,7 @@ def base(fragment: Fragment, token: Token) -> tuple[str, int] | None:
 
     past = TokenHistory(Base("uuid", 11, 11), {11: 11}, {}, 12)
     loop = TokenLoop(
-        fragment.plan, "w1-a", Layout(1, ()), EpochFeed(past, 11, 1, 3),
+        PLAN, "w1-a", Layout(1, ()), EpochFeed(past, 11, 1, 3),
         cast(Any, SimpleNamespace(append=lambda record: None)), execute, fragment._known,
     )  # fmt: skip
     loop.take(11, codec.encode(replace(token, epoch=11)))
@@ -63,14 +61,6 @@ def test_it_is_the_newest_that_is_complete_whatever_was_heard() -> None:
     found = fragment(lambda: (pointer(11), pointer(10)))
     assert base(found, token(checkpoint=True)) == ("at/11", 11)
     assert base(found, token(checkpoint=True, final=True)) is None
-
-
-def test_of_several_owners_each_part_decides_whether_its_predecessor_is_one() -> None:
-    one = Assignment("1", (1,), "w1-a", 5, split=1)
-    several = replace(PLAN, generation=5, assignments=(one,))
-    assert base(fragment(lambda: (pointer(11),), several), token(checkpoint=True)) == ("at/11", 11)
-    whole = PLAN.handed_to("w1-a", 5)
-    assert base(fragment(lambda: (pointer(11),), whole), token(checkpoint=True)) is None
 
 
 def test_who_cannot_ask_builds_upon_what_was_heard() -> None:

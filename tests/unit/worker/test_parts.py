@@ -96,7 +96,6 @@ class History:
     partition: Any
     rng: random.Random
     generation: int = 1
-    pointed: int | None = None  # generation of its checkpoints in a job with several owners
     epoch: int = 0
     model: Model = field(default_factory=Model)
     models: dict[int, Model] = field(default_factory=dict)
@@ -120,8 +119,7 @@ class History:
         self.models[self.epoch] = self.model.copy()
 
     def order(self, *, final: bool = False) -> parts.PartOrder:
-        owner = self.generation if self.pointed is None else None
-        base = base_of(self.pointers, owner, final=final)
+        base = base_of(self.pointers, self.generation, final=final)
         order, self.copy = self.state.ordered(
             "job", self.generation, self.epoch, 100 + self.epoch, base
         )
@@ -134,12 +132,11 @@ class History:
             copy.write(self.partition.files, order)
         done = make(order, self.partition.files, self.partition.store)
         part = Part(done.operator, done.partition, done.path, done.bytes, done.crc, done.chain)
-        generation = order.generation if self.pointed is None else self.pointed
-        manifest = Manifest("job", "uuid", order.epoch, generation, 1, "r",
+        manifest = Manifest("job", "uuid", order.epoch, order.generation, 1, "r",
                             order.token_offset, 0, (part,))  # fmt: skip
         path, crc = checkpoint.write_manifest(self.partition.store, manifest)
         pointer = CheckpointPointer(
-            order.epoch, generation, 1, "r", order.token_offset, path, crc, done.bytes, 0,
+            order.epoch, order.generation, 1, "r", order.token_offset, path, crc, done.bytes, 0,
             manifest.needs[0],
             manifest.needs,
         )  # fmt: skip
@@ -486,22 +483,3 @@ def test_the_log_gets_a_snapshot_of_its_own_before_its_deltas_outweigh_it(
         history.complete(history.order())
     assert history.links == [0, 1, 2]
     assert history.state.log.snapshots() == [2]  # collected up to the checkpoint before the newest
-
-
-def test_of_several_owners_each_builds_upon_its_own_part(begin: Callable[[int], History]) -> None:
-    """The generation of the checkpoint is one of theirs, and proves nothing of a part's owner."""
-    history = begin(2)
-    history.pointed = 2
-    for _ in range(3):
-        history.run()
-        history.complete(history.order())
-    assert history.links == [0, 1, 2]
-    history.take_over(keep_log=True)
-    assert history.generation == history.pointed
-    for _ in range(2):
-        history.run()
-        history.complete(history.order())
-        history.check()
-    assert history.links[3:] == [0, 1]
-    history.run()
-    assert history.order(final=True).base is None

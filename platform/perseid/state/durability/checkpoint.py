@@ -37,7 +37,7 @@ FORMAT = 2
 LINKS_MAX = 6  # after so many links the whole state is written: decisions/0001
 LINKS_OF_WHOLE = 0.5  # in bytes: a restore reads half as much again, plus one link, at most
 LINKS_SMALL = 1 << 16  # bytes too few to matter
-_FOLDER = re.compile(r"c-(\d+)-g(\d+)-t\d+")
+_FOLDER = re.compile(r"c-(\d+)-g\d+-t\d+")
 _MANIFEST = re.compile(r"manifest-[0-9a-f]{8}\.json")
 
 
@@ -54,14 +54,6 @@ class Part:
     bytes: int
     crc: int
     chain: tuple[PartFile, ...] = ()
-
-    @property
-    def generation(self) -> int:
-        """That of the owner that made it. DamagedFile when its path is none of a part."""
-        found = _FOLDER.fullmatch(self.path.split("/")[-2]) if "/" in self.path else None
-        if found is None:
-            raise DamagedFile(f"{self.path} is not in a folder of a checkpoint")
-        return int(found[2])
 
     def files(self, epoch: int) -> tuple[PartFile, ...]:
         """All files of the partition's state; `epoch` is the checkpoint's."""
