@@ -2,7 +2,8 @@
 
 Each block is checked by itself (`shape`), then the well-formed blocks against each other
 (`checks`), then against the files next to job.yaml. Mistakes raise JobFileErrors. Only a file
-without mistakes is checked for features that are not built; these raise JobFileRefused.
+without mistakes is checked for features that are not built, or not together; these raise
+JobFileRefused.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from perseid.jobs.model.spec import (
     SourceSpec,
     pinned_file,
 )
-from perseid.jobs.validation import checks, feedback, files, shape, unbuilt
+from perseid.jobs.validation import checks, feedback, files, shape, spreading, unbuilt
 from perseid.jobs.validation import document as doc
 from perseid.jobs.validation.yamlfile import FILE_BYTES_MAX, Node, YamlError, read
 
@@ -83,10 +84,11 @@ def _parse(text: str, label: str, folder: Path | None) -> JobSpec:
         file.problems += [file.problem(path, text) for path, text in files.all_of(draft, folder)]
     if file.problems or top is None:
         raise JobFileErrors(file.problems)
-    refused = [file.problem(path, text, refused=True) for path, text in _refusals(top, draft)]
-    if refused:
-        raise JobFileRefused(refused)
-    return _spec(top, draft)
+    spec = _spec(top, draft)
+    refusals = [*_refusals(top, draft), *spreading.all_of(spec)]
+    if refusals:
+        raise JobFileRefused(file.problem(path, text, refused=True) for path, text in refusals)
+    return spec
 
 
 class _File:

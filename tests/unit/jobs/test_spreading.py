@@ -1,0 +1,60 @@
+"""What a job on several workers cannot have is refused, with its line and what to write."""
+
+from __future__ import annotations
+
+import pytest
+
+from perseid.jobs.model.problems import JobFileRefused
+from perseid.jobs.validation import parse
+
+JOB = """\
+name: job
+parallelism: 2
+placement: {spread: 3}
+sources:
+  a: {topic: a, format: json, columns: {k: string, n: int64}}
+operators:
+  o: {input: a, key: k, use: "m:O"}
+sinks:
+  s: {input: o, topic: out, format: json, key: k}
+"""
+LATER = "a job on several workers is not built yet"  # of every spread job
+
+
+def refused(text: str) -> list[str]:
+    with pytest.raises(JobFileRefused) as caught:
+        parse.loads(text)
+    return [one for one in str(caught.value).split("\n") if LATER not in one]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "shown"),
+    [
+        ('key: k, use: "m:O"', 'sql: "SELECT k FROM input"',
+         "job.yaml:7: operators.o.sql: a job with `placement: {spread: 3}` has no SQL operators, "
+         "since Spark numbers the tasks of a query; write it in Python"),
+        ("input: a,", "inputs: {i: a, back: {from: o, feedback: {delay: 1}}},",
+         "job.yaml:7: operators.o.inputs.back: a job with `placement: {spread: 3}` has no "
+         "feedback, since its workers would wait for each other; remove the input"),
+        ("parallelism: 2", "parallelism: 1",
+         "job.yaml:3: placement.spread: found 3, but the job cannot be cut: it is one part, in "
+         "which each operator has one partition; write `parallelism: 3`, or `spread: 1`"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_line_reason_and_remedy(old: str, new: str, shown: str) -> None:
+    assert old in JOB
+    text = JOB.replace(old, new)
+    (found,) = refused(text)
+    assert found.startswith(shown)
+    assert parse.loads(text.replace("spread: 3", "spread: 1")).placement.spread == 1
+
+
+def test_parts_that_exchange_nothing_can_be_cut_without_partitions() -> None:
+    text = JOB.replace("parallelism: 2", "parallelism: 1")
+    text = text.replace("operators:", "  b: {topic: b, format: text}\noperators:")
+    assert refused(text + "  t: {input: b, topic: copy, format: text}\n") == []
+
+
+def test_sinks_keep_their_promise_of_order() -> None:
+    copied = "  copy: {input: a, topic: copy, format: json, key: k, order: required}\n"
+    assert refused(JOB + copied) == []
