@@ -100,7 +100,10 @@ class PutPointers:
 
 @dataclass(frozen=True, slots=True)
 class WriteManifest:
-    """Write a checkpoint's manifest. Leads to ManifestWritten or ManifestFailed."""
+    """Write a checkpoint's manifest. Leads to ManifestWritten or ManifestFailed.
+
+    `generation`: the highest under which a part was made.
+    """
 
     job: str
     job_uuid: str

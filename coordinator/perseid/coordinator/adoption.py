@@ -167,14 +167,13 @@ def _with_progress(job: JobState, records: tuple[ProgressRecord, ...], now: Now)
     }  # fmt: skip
     collects = job.checkpointing.collects(last.token.epoch, last.offset, now.monotonic_s, parts)
     job = checkpoints.base_expired(replace(job, checkpointing=collects))
-    generation = job.plan.generation if job.plan is not None else None
     for record in records:
-        if record.job_uuid != job.entry.uuid or record.generation != generation:
+        if record.job_uuid != job.entry.uuid:
             continue
         if isinstance(record, PartFailed):
             job = checkpoints.part_failed(job, record)
         elif isinstance(record, FragmentState) and record.state == "running":
-            job = checkpoints.superseded(job, record.epoch)
+            job = checkpoints.superseded(job, record)
     return job
 
 

@@ -1,9 +1,10 @@
 """When a checkpoint is taken, when it is complete, and which checkpoints are kept.
 
-A checkpoint is complete when every stateful task has delivered its part under the same generation
-and the epoch is done, so that every sink has committed it. Only then the manifest is written, and
-only after that the pointer in ZooKeeper moves. A crash in between leaves garbage in the store,
-never a pointer to an incomplete checkpoint.
+A checkpoint is complete when every stateful task has delivered its part and the epoch is done, so
+that every sink has committed it. The parts of a fragment are of one generation; those of another
+fragment may be of another one, since a fragment's owner dies without its neighbours. Only then the
+manifest is written, and only after that the pointer in ZooKeeper moves. A crash in between leaves
+garbage in the store, never a pointer to an incomplete checkpoint.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from perseid.coordinator.job.positions import ranges_of
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState
 from perseid.coordinator.token_time import Now
-from perseid.records import CheckpointPointer, CheckpointPointers, Plan
+from perseid.jobs.model.assignments import tasks_of
+from perseid.records import Assignment, CheckpointPointer, CheckpointPointers, Plan
 from perseid.state.durability.checkpoint import checkpoint_folder
-from perseid.topics.records import PartDone, PartFailed
+from perseid.topics.records import FragmentState, PartDone, PartFailed
 
 COLLECTING_MAX_S = 300.0  # then the checkpoint is aborted; the next token that can takes another
 SLOW_BYTES_S = 1_000_000  # a larger state gets the time that it needs at this rate
@@ -73,11 +75,11 @@ def of_token(job: JobState, part: PartDone, token_offset: int) -> bool:
 
 
 def part_failed(job: JobState, part: PartFailed) -> JobState:
-    """Aborts the checkpoint when the current owner could not write a part of it."""
+    """Aborts the checkpoint when the fragment's current owner could not write a part of it."""
     collecting = job.checkpointing.collecting
     if collecting is None or part.epoch != collecting.epoch or job.checkpointing.ready:
         return job
-    if job.plan is None or part.generation != job.plan.generation:
+    if part.generation != _generations(job).get((part.operator, part.partition)):
         return job
     where = f"{part.operator}-{part.partition}"
     return not_stored(job, f"part {where} could not be written: {part.reason}")
@@ -99,15 +101,16 @@ def not_stored(job: JobState, why: str) -> JobState:
 
 
 def base_expired(job: JobState) -> JobState:
-    """Aborts the checkpoint when the current owner delivers a part whose base is no longer kept.
+    """Aborts the checkpoint when a current owner delivers a part whose base is no longer kept.
 
     That owner learned too late of the checkpoints that were completed since.
     """
     collecting = job.checkpointing.collecting
-    if collecting is None or job.plan is None or job.checkpointing.ready:
+    if collecting is None or job.checkpointing.ready:
         return job
+    current = _generations(job)
     for (generation, operator, partition), part in collecting.parts.items():
-        if generation == job.plan.generation and not _stands(job, part):
+        if generation == current.get((operator, partition)) and not _stands(job, part):
             base = part.chain[-1].epoch
             return aborted(job, f"part {operator}-{partition} changes checkpoint {base}, which "
                                  "is no longer kept")  # fmt: skip
@@ -115,27 +118,36 @@ def base_expired(job: JobState) -> JobState:
 
 
 def new_owner(job: JobState, plan: Plan) -> JobState:
-    """Aborts the checkpoint when the old owner ran its epoch: the new one will not run it."""
-    collecting = job.checkpointing.collecting
-    if collecting is None or job.checkpointing.ready or collecting.epoch > job.done:
+    """Aborts the checkpoint when an old owner ran its epoch: the new one will not run it.
+
+    Unless the old one has delivered all parts of its fragment.
+    """
+    collecting, done_by = job.checkpointing.collecting, job.ownership.done_by
+    if collecting is None or job.checkpointing.ready:
         return job
-    return aborted(job, f"generation {plan.generation} took over")
+    for placed in plan.primaries:
+        done = done_by.get(placed.fragment, placed.from_epoch)
+        is_new = placed.generation == plan.generation
+        if is_new and collecting.epoch <= done and _parts(job, placed) is None:
+            return aborted(job, f"generation {plan.generation} took over")
+    return job
 
 
-def superseded(job: JobState, done: int) -> JobState:
-    """Aborts the checkpoint when a new owner resumes after its epoch and has no part of it."""
+def superseded(job: JobState, record: FragmentState) -> JobState:
+    """Aborts the checkpoint when a new owner resumes after its epoch and has no part of it.
+
+    `record`: that the fragment runs.
+    """
     collecting = job.checkpointing.collecting
-    if collecting is None or job.plan is None or collecting.epoch > done:
+    own = job.plan.of_fragment(record.fragment) if job.plan is not None else None
+    if collecting is None or own is None or job.checkpointing.ready:
         return job
-    delivered = any(generation == job.plan.generation for generation, *_ in collecting.parts)
-    if delivered or job.checkpointing.ready:
+    if record.generation != own.generation or collecting.epoch > record.epoch:
         return job
-    caught_up = job.ownership
-    for primary in caught_up.primaries:
-        caught_up = caught_up.progressed(primary.fragment, done)
-    if complete(replace(job, ownership=caught_up)) is not None:
+    delivered = any((own.generation, *task) in collecting.parts for task in _stateful(job, own))
+    if delivered or _parts(job, own) is not None:
         return job
-    return aborted(job, f"generation {job.plan.generation} resumes after it")
+    return aborted(job, f"generation {own.generation} resumes after it")
 
 
 def expired(job: JobState, now: Now) -> JobState:
@@ -168,17 +180,44 @@ def complete(job: JobState) -> WriteManifest | None:
     token = next((i.token for i in job.chain.tokens if i.offset == collecting.token_offset), None)
     if token is None:
         return None
-    wanted = [(task.operator, task.partition) for task in layout.stateful_tasks]
-    generations = {key[0] for key in collecting.parts} if wanted else {plan.generation}
-    for generation in sorted(generations, reverse=True):
+    found = [_parts(job, primary) for primary in plan.primaries]
+    whole = [one for one in found if one is not None]
+    if len(whole) < len(found):
+        return None
+    by_task = {(p.operator, p.partition): p for _, parts in whole for p in parts}
+    return WriteManifest(
+        job.name, job.entry.uuid, collecting.epoch, max(generation for generation, _ in whole),
+        token.layout, token.revision, collecting.token_offset, token.time_ms,
+        tuple(by_task[t.operator, t.partition] for t in layout.stateful_tasks),
+    )  # fmt: skip
+
+
+def _parts(job: JobState, fragment: Assignment) -> tuple[int, tuple[PartDone, ...]] | None:
+    """All parts of the fragment, and their generation: the highest with all of them.
+
+    A fragment without stateful tasks has no parts, and the generation of its owner.
+    """
+    collecting, wanted = job.checkpointing.collecting, _stateful(job, fragment)
+    if collecting is None or not wanted:
+        return fragment.generation, ()
+    for generation in sorted({key[0] for key in collecting.parts}, reverse=True):
         parts = [collecting.parts.get((generation, *task)) for task in wanted]
         found = tuple(part for part in parts if part is not None)
         if len(found) == len(wanted) and all(_stands(job, part) for part in found):
-            return WriteManifest(
-                job.name, job.entry.uuid, collecting.epoch, generation, token.layout,
-                token.revision, collecting.token_offset, token.time_ms, found,
-            )  # fmt: skip
+            return generation, found
     return None
+
+
+def _stateful(job: JobState, fragment: Assignment) -> tuple[tuple[str, int], ...]:
+    """The operator partitions of which the fragment makes parts: operator and partition."""
+    tasks = tasks_of(fragment, job.layout) if job.layout is not None else ()
+    return tuple((task.operator, task.partition) for task in tasks if task.stateful)
+
+
+def _generations(job: JobState) -> dict[tuple[str, int], int]:
+    """The generation of the current owner of each operator partition that makes parts."""
+    primaries = job.plan.primaries if job.plan is not None else ()
+    return {task: one.generation for one in primaries for task in _stateful(job, one)}
 
 
 def _stands(job: JobState, part: PartDone) -> bool:
@@ -193,11 +232,14 @@ def written(job: JobState, pointer: CheckpointPointer, now: Now) -> tuple[JobSta
         return job, []  # aborted, or written twice
     kept = _kept(pointer, job.kept)
     pointers = CheckpointPointers(job.entry.uuid, kept)
+    may_delete = _all_restored(job)
     totals = job.totals.checkpointed((job.chain.time.after(now) - pointer.time_ms) / 1000)
     job = replace(
         job, checkpointing=job.checkpointing.stored(pointers), totals=totals,
         chain=job.chain.trimmed(kept[-1].epoch),
     )  # fmt: skip
+    if not may_delete:  # the next checkpoint deletes more
+        return job, [PutPointers(job.name, pointers)]
     job, trims = trimming.ask(job, now)
     return job, [
         PutPointers(job.name, pointers),
@@ -216,6 +258,20 @@ def _kept(
     """
     apart = [pointer for pointer in older if not pointer.shares_files(newest)]
     return tuple(dict.fromkeys((newest, *older[:1], *apart[:1])))
+
+
+def _all_restored(job: JobState) -> bool:
+    """False while a fragment of several may still read the checkpoints of its plan.
+
+    Its parts of the collected checkpoint are then of its previous owner.
+    """
+    collecting, primaries = job.checkpointing.collecting, job.ownership.primaries
+    if collecting is None or len(primaries) == 1:
+        return True  # of one fragment the phase is known: `_read_by_somebody`
+    return all(
+        (own.generation, *task) in collecting.parts for own in primaries
+        for task in _stateful(job, own)
+    )  # fmt: skip
 
 
 def _read_by_somebody(

@@ -141,7 +141,7 @@ def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
             job = job.with_events(
                 f"generation {record.generation} restored from {record.restored_from}"
             )
-        return _running(checkpoints.superseded(job, record.epoch), now), []
+        return _running(checkpoints.superseded(job, record), now), []
     return (_repeated(job, record, now) if record.state == "repeated" else job), []
 
 

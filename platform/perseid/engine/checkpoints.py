@@ -20,10 +20,13 @@ def base_of(
 ) -> tuple[str, int] | None:
     """The base of parts of this owner: `EpochOrder.base`.
 
+    A checkpoint has the highest generation of its parts. One with a lower generation than this
+    owner has no part of it; of any other one the part's folder decides (`Manifest.is_made_by`).
+
     The checkpoint of a final token is whole: another revision or layout begins with it and cannot
     go back before it, so it must not depend on an older, possibly damaged one.
     """
-    if final or not pointers or pointers[0].generation != generation:
+    if final or not pointers or pointers[0].generation < generation:
         return None
     return pointers[0].manifest, pointers[0].crc
 

@@ -88,6 +88,7 @@ class JobEntry:
 class CheckpointPointer:
     """One complete checkpoint. `manifest` is a path in the store, `crc` its CRC-32.
 
+    `generation`: the highest under which a part was made.
     `token_offset` is the offset of the token of `epoch` in the token log: replay resumes after it.
     `bytes`: size of its own files. `needs`: the epochs whose files it needs, its own included;
     `base_epoch`: the oldest of them.

@@ -155,6 +155,31 @@ def test_of_an_old_checkpoint_stays_what_a_newer_one_refers_to() -> None:
     assert store.list() == [kept.path]
 
 
+def test_parts_of_several_generations_stay_as_long_as_their_checkpoint() -> None:
+    """Fragments have generations of their own; a checkpoint has the highest of its parts."""
+    store = MemoryStore()
+
+    def path(epoch: int, generation: int, partition: int) -> str:
+        folder = checkpoint.checkpoint_folder("words", "uuid", epoch, generation, 10 * epoch)
+        name = checkpoint.part_path(folder, "counts", partition, checkpoint.PART)
+        store.write(name, [b""])
+        return name
+
+    def complete(epoch: int, *parts: str) -> Manifest:
+        listed = tuple(Part("counts", n, path, 1, 2) for n, path in enumerate(parts))
+        return replace(manifest(*listed), epoch=epoch, generation=3, token_offset=10 * epoch)
+
+    old = complete(6, path(6, 1, 0), path(6, 3, 1))
+    new = complete(7, path(7, 1, 0), path(7, 3, 1))
+    late = path(6, 2, 1)  # of an owner that was replaced
+    checkpoint.collect(store, "words", "uuid", [new, old])
+    assert set(store.list()) == {late, *checkpoint.needed([new, old])}
+    checkpoint.collect(store, "words", "uuid", [new])
+    assert set(store.list()) == checkpoint.needed([new])
+    assert [(g, n) for n, part in enumerate(new.parts) for g in (1, 2, 3)
+            if new.is_made_by(g, part)] == [(1, 0), (3, 1)]  # fmt: skip
+
+
 UPLOAD = """
 import sys
 from perseid.state.durability import checkpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -258,6 +258,30 @@ def test_a_new_owner_begins_with_the_whole_state(begin: Callable[[int], History]
     history.run()
     history.complete(history.order())
     assert history.links[-1] == 0
+
+
+def test_a_neighbour_with_another_owner_does_not_change_what_a_part_builds_upon(
+    begin: Callable[[int], History],
+) -> None:
+    """A checkpoint has the highest generation of its parts, and each fragment one of its own."""
+    history = begin(2)
+    history.run()
+    history.complete(history.order())
+    (pointer,) = history.pointers
+    of_own = checkpoint.read_manifest(
+        history.partition.store, pointer.manifest, pointer.crc
+    )
+    shared = replace(of_own, generation=7)
+    path, crc = checkpoint.write_manifest(history.partition.store, shared)
+    history.pointers = (replace(pointer, generation=7, manifest=path, crc=crc),)
+    history.run()
+    history.complete(history.order())
+    assert history.links == [0, 1]
+    history.take_over(keep_log=True)  # its generation is lower than 7, and the part another one's
+    history.run()
+    history.complete(history.order())
+    assert history.links == [0, 1, 0]
+    history.check()
 
 
 def test_the_checkpoint_after_which_there_is_no_way_back_is_whole(

@@ -19,7 +19,7 @@ PartKey = tuple[int, str, int]  # generation, operator, partition
 
 @dataclass(frozen=True, slots=True)
 class Collecting:
-    """A checkpoint that is being collected; the parts of one generation make it complete."""
+    """A checkpoint that is being collected. Its parts, which may be of several generations."""
 
     epoch: int
     token_offset: int

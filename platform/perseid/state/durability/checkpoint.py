@@ -62,7 +62,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A complete checkpoint: the state at the end of `epoch`, whose token is at `token_offset`."""
+    """A complete checkpoint: the state at the end of `epoch`, whose token is at `token_offset`.
+
+    `generation`: the highest under which a part was made. Fragments have generations of their own,
+    so parts may be of lower ones, in folders of theirs.
+    """
 
     job: str
     job_uuid: str
@@ -83,6 +87,13 @@ class Manifest:
             f"the checkpoint of epoch {self.epoch} of job {self.job} has no part of "
             f"{operator}-{partition}"
         )
+
+    def is_made_by(self, generation: int, part: Part) -> bool:
+        """Whether the owner of this generation made the part: its folder names it."""
+        folder = checkpoint_folder(
+            self.job, self.job_uuid, self.epoch, generation, self.token_offset
+        )
+        return part.path.startswith(f"{folder}/")
 
     def parallelism(self, operator: str) -> int:
         """The number of the operator's partitions; 0 if there was no such operator."""

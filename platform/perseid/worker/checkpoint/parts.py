@@ -3,7 +3,7 @@
     net:    the deltas since the previous checkpoint, from the state log, as one net delta
     whole:  the log's newest snapshot and the deltas after it, as a new snapshot of the log
 
-The part is a net delta if the newest complete checkpoint is a usable base: it has the same owner,
+The part is a net delta if the newest complete checkpoint is a usable base: the same owner made it,
 its manifest is readable, and its chain is short (`Manifest.may_grow`). So no part builds on what an
 older owner could not read. All partitions see the same manifest; one whose changes have outgrown
 its state copies it at once (`partition_state.copy_at_once`), so chains begin at different epochs.
@@ -188,10 +188,10 @@ def _before(order: PartOrder, store: Store) -> Manifest | None:
         return None
     try:
         manifest = read_manifest(store, *order.base)
-        manifest.part(order.identity.operator, order.identity.partition)
+        part = manifest.part(order.identity.operator, order.identity.partition)
     except DamagedFile:
         return None
-    usable = manifest.generation == order.generation and manifest.epoch < order.epoch
+    usable = manifest.is_made_by(order.generation, part) and manifest.epoch < order.epoch
     return manifest if usable and manifest.may_grow else None
 
 
