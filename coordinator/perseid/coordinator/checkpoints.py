@@ -232,14 +232,11 @@ def written(job: JobState, pointer: CheckpointPointer, now: Now) -> tuple[JobSta
         return job, []  # aborted, or written twice
     kept = _kept(pointer, job.kept)
     pointers = CheckpointPointers(job.entry.uuid, kept)
-    may_delete = _all_restored(job)
     totals = job.totals.checkpointed((job.chain.time.after(now) - pointer.time_ms) / 1000)
     job = replace(
         job, checkpointing=job.checkpointing.stored(pointers), totals=totals,
         chain=job.chain.trimmed(kept[-1].epoch),
     )  # fmt: skip
-    if not may_delete:  # the next checkpoint deletes more
-        return job, [PutPointers(job.name, pointers)]
     job, trims = trimming.ask(job, now)
     return job, [
         PutPointers(job.name, pointers),
@@ -260,27 +257,13 @@ def _kept(
     return tuple(dict.fromkeys((newest, *older[:1], *apart[:1])))
 
 
-def _all_restored(job: JobState) -> bool:
-    """False while a fragment of several may still read the checkpoints of its plan.
-
-    Its parts of the collected checkpoint are then of its previous owner.
-    """
-    collecting, primaries = job.checkpointing.collecting, job.ownership.primaries
-    if collecting is None or len(primaries) == 1:
-        return True  # of one fragment the phase is known: `_read_by_somebody`
-    return all(
-        (own.generation, *task) in collecting.parts for own in primaries
-        for task in _stateful(job, own)
-    )  # fmt: skip
-
-
 def _read_by_somebody(
     job: JobState, kept: tuple[CheckpointPointer, ...]
 ) -> tuple[CheckpointPointer, ...]:
     """Checkpoints that must stay in the store.
 
     While an owner restores from the checkpoints in its plan, the previous owner may still run
-    epochs and complete newer ones.
+    epochs and complete newer ones; a job of several fragments is restoring while one of them is.
     """
     if job.plan is None or job.phase is not Phase.RESTORING:
         return kept

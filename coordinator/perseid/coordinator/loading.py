@@ -1,7 +1,8 @@
 """Reads everything about a job from ZooKeeper, Kafka and the store, after a claim in the token log.
 
 1. The plan names the program if it is this job UUID's; otherwise the entry does.
-2. The control topics are created, the ledger with a partition for each task that commits.
+2. The control topics are created, the ledger with a partition for each task that commits, and the
+   buffer topics of a spread job.
 3. A claim is appended to the token log, unless it already holds a record of this leader: from there
    on, appends of an older leader are void.
 4. The chain is read up to there, from the newest checkpoint's token or the Begin.
@@ -18,11 +19,10 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 from queue import Empty, PriorityQueue
-from typing import Protocol
 
 from perseid.clocks import Clock, SystemClock
-from perseid.coordinator import corrections, foreign, ledger_claims, sources
-from perseid.coordinator.actions import LoadProgram
+from perseid.coordinator import corrections, foreign, ledger_claims, own_topics, sources
+from perseid.coordinator.actions import LoadProgram, TrimLogs
 from perseid.coordinator.events import JobLoaded, ProgramLoaded, SourceTopic
 from perseid.coordinator.job.chain import Issued, Tip
 from perseid.coordinator.job.positions import Position
@@ -39,9 +39,8 @@ from perseid.records import CheckpointPointers, JobEntry, Plan
 from perseid.registry import Registry
 from perseid.state.durability.store import Store
 from perseid.topics import codec, names
-from perseid.topics.admin import Partition, TopicChanger, TopicReader
+from perseid.topics.admin import Partition, TopicReader
 from perseid.topics.chain import Base, Chain, counted, valid_tokens
-from perseid.topics.control import control_topics, refuse_unlike
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import Entry, LogReader, LogWriter
 from perseid.topics.records import (
@@ -59,10 +58,6 @@ PROGRESS_TAIL = 2000  # records; a checkpoint of a thousand parts and its epochs
 TOKENS_TAIL = 1000  # records searched for the highest epoch of an earlier job UUID
 READ_TIMEOUT_S = 20.0
 PATIENCE_S = 1.0  # until an append gets its own producer: one usually takes milliseconds
-
-
-class Topics(TopicReader, TopicChanger, Protocol):
-    """Both ports of `perseid.topics.admin` in one object."""
 
 
 class HigherClaim(Exception):
@@ -109,7 +104,7 @@ class Clients:
     """What loading needs; all ports, so that it also runs in memory. `writer` is shared."""
 
     registry: Registry
-    topics: Topics
+    topics: own_topics.Topics
     reader: LogReader
     writer: LogWriter
     ledger: LedgerReader
@@ -139,11 +134,12 @@ class Known:
     """What one leader knows of its jobs before they are loaded.
 
     `claims`: the broker's time when it stamped this leader's, by name. `others`: see `foreign`, by
-    the UUID here.
+    the UUID here. `tidied`: UUID, layout and base epoch of plans without unneeded buffers.
     """
 
     claims: dict[str, Time] = field(default_factory=dict)
     others: dict[str, foreign.Watched] = field(default_factory=dict)
+    tidied: set[tuple[str, int, int]] = field(default_factory=set)
 
 
 class Loader:
@@ -172,8 +168,9 @@ class Loader:
         revision, archive = (plan or entry).revision, (plan or entry).archive
         program = Program(revision, archive, self._spec(archive))
         if plan is not None:
-            assignments.check_fused(plan, build(program.spec, plan.layout))
-        self._control_topics(job, program.spec, plan.layout if plan is not None else 1)
+            assignments.check(plan, build(program.spec, plan.layout))
+        number = plan.layout if plan is not None else 1
+        own_topics.make(self._clients.topics, program.spec, number, in_force=plan is not None)
         changed = plan is not None and entry.archive != plan.archive
         topics = self._source_topics(program.spec, strict=not changed)  # the entry's may differ
         base = base_of(plan, pointers) if plan is not None else None
@@ -210,10 +207,10 @@ class Loader:
         )  # fmt: skip
 
     def program(self, action: LoadProgram) -> ProgramLoaded:
-        """The target of a switch; its ledger partitions exist when this returns."""
+        """The target of a switch; its ledger partitions and buffers exist when this returns."""
         spec = self._spec(action.archive)
         program = self._with_digests(Program(action.revision, action.archive, spec))
-        self._control_topics(action.job, program.spec, 1)
+        self._make_topics(action.job, spec)
         topics = self._source_topics(program.spec)
         starts = self._starts(spec, action.known, topics, None)
         return ProgramLoaded(action.job, program, starts)
@@ -232,16 +229,28 @@ class Loader:
     def _folder(self, archive: str) -> Path:
         return fetch_archive(self._clients.store, archive, self._clients.cache)
 
-    def _control_topics(self, job: str, spec: JobSpec, layout: int) -> None:
-        wanted = control_topics(job, build(spec, layout).ledger_partitions)
-        there = self._clients.topics.describe([topic.name for topic in wanted])
-        for topic in wanted:
-            if topic.name not in there:
-                self._clients.topics.create(topic.name, topic.partitions, topic.config)
-                continue
-            refuse_unlike(topic, there[topic.name])
-            if there[topic.name].partitions < topic.partitions:
-                self._clients.topics.grow(topic.name, topic.partitions)
+    def _make_topics(self, job: str, spec: JobSpec) -> None:
+        """Makes those that the job needs once it has switched to `spec`."""
+        plan, number, in_force = self._clients.registry.plan(job), 1, False
+        if spec.placement.spread > 1 and plan is not None:  # the number is in names of buffers only
+            grown = change.needs_new_layout(self._spec(plan.archive), spec)
+            number, in_force = plan.layout + grown, not grown
+        own_topics.make(self._clients.topics, spec, number, in_force=in_force)
+
+    def drop_buffers(self, action: TrimLogs) -> list[str]:
+        """Deletes buffer topics that nothing needs any more, once for each layout; their names."""
+        registry, topics = self._clients.registry, self._clients.topics
+        plan = registry.plan(action.job)
+        if plan is None or plan.job_uuid != action.job_uuid:
+            return []
+        looked = plan.job_uuid, plan.layout, plan.base_epoch
+        pointers = registry.pointers(action.job)
+        if looked in self._known.tidied or not own_topics.is_settled(plan, pointers):
+            return []
+        gone = own_topics.unneeded(topics.list(), self._spec(plan.archive), plan)
+        topics.delete(gone)
+        self._known.tidied.add(looked)
+        return gone
 
     def _source_topics(
         self, spec: JobSpec, *, strict: bool = True

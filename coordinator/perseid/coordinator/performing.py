@@ -228,6 +228,13 @@ class Performer:
             return
         _log.info("trimmed: %d partitions of token log and ledger", len(before))
         self._emit(ev.LogsTrimmed(action.job))
+        try:
+            gone = self._loader().drop_buffers(action)
+        except PerseidError as error:
+            _log.warning("buffer topics that nothing needs stay for now: %s", error)
+            return
+        if gone:
+            _log.info("buffer topics that nothing needs are deleted: %s", ", ".join(gone))
 
 
 def point_of(action: act.Action) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from perseid.jobs.validation.retention import duration
-from perseid.topics import durability
+from perseid.topics import durability, names
 from perseid.topics.clients import TRANSACTION_TIMEOUT_MS
 from perseid.topics.control import deviations
 from perseid.topics.durability import alter
@@ -156,7 +156,14 @@ def _missing(job: JobFacts, infos: Mapping[str, TopicInfo], check: str) -> Itera
                 f"`perseid topics create {topic} --partitions N`, or `perseid jobs apply` again",
             )  # fmt: skip
     for wanted in job.needed if job.begun else ():
-        if wanted.name not in infos:
+        if wanted.name not in infos and names.of_buffer(job.name, wanted.name) is not None:
+            yield Finding(
+                check, "problem", f"there is no topic {wanted.name}: {wanted.why}",
+                "it stays as long as the job has its layout",
+                f"`perseid jobs stop {job.name}` and `perseid jobs start {job.name}`: it is made "
+                "again, and what follows the last checkpoint is sent again",
+            )  # fmt: skip
+        elif wanted.name not in infos:
             yield Finding(
                 check, "problem", f"there is no topic {wanted.name}, which {wanted.why}",
                 "it stays as long as the job",

@@ -198,9 +198,9 @@ def _of_topics(folder: Path, settings: Deployment, jobs: list[JobFacts]) -> Iter
     now_ms, brokers = time.time_ns() // 1_000_000, len(admin.brokers())
     existing = admin.list()
     for known in jobs:
-        optional = optional_topics(known.name, existing)
-        job = replace(known, needed=(*known.needed, *optional))
-        needed = [topic.name for topic in job.needed]
+        needed = {topic.name: topic for topic in optional_topics(known.name, existing)}
+        needed |= {topic.name: topic for topic in known.needed}
+        job = replace(known, needed=tuple(needed.values()))
         infos = admin.describe(sorted({*job.sources.values(), *job.written, *needed}))
         yield from doctor_checks.topics(job, infos)
         yield from doctor_checks.retention(job, infos, now_ms)
@@ -222,7 +222,9 @@ def _jobs(settings: Deployment, registry: Registry) -> Iterator[JobFacts]:
 
 
 def _job(registry: Registry, entry: JobEntry, folder: Path) -> JobFacts:
+    from perseid.cli.topic_roles import layout_in_force
     from perseid.jobs.model import layout
+    from perseid.jobs.model.buffers import buffer_specs
     from perseid.jobs.validation import parse
     from perseid.topics.control import control_topics
 
@@ -232,13 +234,15 @@ def _job(registry: Registry, entry: JobEntry, folder: Path) -> JobFacts:
     known = status if status is not None and status.job_uuid == entry.uuid else None
     ours = saved.pointers if saved is not None and saved.job_uuid == entry.uuid else ()
     begun = plan is not None and plan.job_uuid == entry.uuid
+    number = layout_in_force(entry, plan)
+    buffers = buffer_specs(spec, layout.build(spec, number)) if number is not None else ()
     return JobFacts(
         entry.name, known.state if known else "waiting", entry.desired, begun,
         known.error if known else None,
         _failing(registry, entry, known.state if known else "waiting"),
         {name: source.topic for name, source in spec.sources.items()},
         tuple(spec.written_topics),
-        control_topics(entry.name, layout.build(spec, 1).ledger_partitions),
+        (*control_topics(entry.name, layout.build(spec, 1).ledger_partitions), *buffers),
         ours[0].time_ms if ours else None,
     )  # fmt: skip
 

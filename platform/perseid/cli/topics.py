@@ -47,7 +47,8 @@ def list_(
     existing = admin.list()
     for name in uses if job is None else (job,):
         for kept in optional_topics(name, existing):
-            roles.setdefault(kept.name, []).append(f"{name}: {kept.why}")
+            if kept.name not in uses[name]:
+                roles.setdefault(kept.name, []).append(f"{name}: {kept.why}")
     shown = sorted({*existing, *roles} if job is None else roles)
     infos = admin.describe([t for t in shown if t in set(existing)])
     rows = [_row(topic, infos.get(topic), roles.get(topic, [])) for topic in shown]

@@ -15,7 +15,7 @@ from perseid.records import LeaderInfo, WorkerInfo
 from perseid.records.access import Access
 from perseid.topics import names
 from perseid.topics.admin import TopicInfo
-from perseid.topics.control import control_topics, optional_topics
+from perseid.topics.control import buffer_topic, control_topics, optional_topics
 
 LEADER = LeaderInfo("c1", 5, 20, "http://127.0.0.1:9")
 WORKER = WorkerInfo("w1", "w1-a", "h", 30, 31, 2, "local[2]", 0)
@@ -139,6 +139,16 @@ def test_a_buffer_that_does_not_keep_its_rows_is_a_problem() -> None:
     found = only(doctor_checks.topics(job, {**INFOS, name: short}))
     assert (found.level, found.found) == ("problem", f"{name} has retention.ms={DAY_MS}")
     assert "rows for totals from other fragments" in found.expected
+
+
+def test_a_buffer_that_is_gone_comes_with_a_new_start() -> None:
+    name = names.buffer("shop", "totals", 1)
+    job = replace(JOB, begun=True, needed=(*JOB.needed, buffer_topic("shop", "totals", 1, 4)))
+    found = only(doctor_checks.topics(job, INFOS))
+    assert (found.level, found.found) == (
+        "problem", f"there is no topic {name}: rows for totals from other fragments"
+    )  # fmt: skip
+    assert found.next.startswith("`perseid jobs stop shop` and `perseid jobs start shop`")
 
 
 def test_a_token_log_that_its_producers_stamp_bounds_no_time() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from perseid.cli.topic_records import lines_of
-from perseid.cli.topic_roles import of_spec
+from perseid.cli.topic_roles import layout_in_force, of_spec
 from perseid.cli.topics import _settings
 from perseid.errors import PermanentError, UsageError
+from perseid.jobs.model.spec import PlacementSpec
 from perseid.jobs.repository.job_folders import example
 from perseid.jobs.validation import parse
+from perseid.records import JobEntry, Plan
 
 
 def test_lines_with_and_without_keys(tmp_path: Path) -> None:
@@ -40,3 +43,21 @@ def test_the_topics_of_a_job_and_why() -> None:
     assert roles["word-counts"] == "sink counts"
     assert roles["perseid.wordcount.ledger"] == "which epochs are committed"
     assert {"perseid.wordcount.tokens", "perseid.wordcount.progress"} <= roles.keys()
+
+
+def test_a_spread_job_has_buffer_topics_of_the_layout_in_force() -> None:
+    spec = parse.load(example("wordcount"))
+    assert of_spec(spec, 3) == of_spec(spec)
+    spread = spec.model_copy(update={"placement": PlacementSpec(spread=2)})
+    assert of_spec(spread) == of_spec(spec)
+    name = "perseid.wordcount.buffer.counts.3"
+    assert of_spec(spread, 3)[name] == "rows for counts from other fragments"
+
+
+def test_a_layout_is_in_force_once_the_plan_has_the_revision() -> None:
+    entry = JobEntry("job", "u1", "r1", "a1", "running", 1, 0)
+    plan = Plan.fused("job", "u1", 1, None, "r1", "a1", 4, 0, 0)
+    assert layout_in_force(entry, plan) == 4
+    assert layout_in_force(entry, None) is None
+    for other in (replace(entry, uuid="u2"), replace(entry, archive="a2")):
+        assert layout_in_force(other, plan) is None

@@ -181,7 +181,6 @@ def test_a_damaged_generation_is_the_jobs_own_error(setting: Setting) -> None:
     [
         (((0, 1, 3),), "does not fit its layout 1, .*: counts-2 is in none"),
         (((0, 1, 2), (2, 3)), "does not fit its layout 1, .*: counts-2 is in f0 and f1"),
-        (((0, 1), (2, 3)), "has 2 fragments, and this version runs a job as one"),
     ],
 )
 def test_a_plan_that_cannot_be_run_is_refused(

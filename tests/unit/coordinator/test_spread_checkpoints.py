@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from perseid.coordinator import checkpoints
-from perseid.coordinator.actions import DeleteCheckpoints, PutPointers
 from perseid.coordinator.model import JobState
-from perseid.records import Assignment, CheckpointPointer, PartFile, Plan
+from perseid.records import Assignment, PartFile, Plan
 from perseid.topics.records import FragmentState, PartDone, PartFailed
 from support.coordinator import Leader, World, part_of
 
@@ -149,20 +148,3 @@ def test_only_the_present_owner_of_a_partition_needs_a_base_that_is_kept(job: Jo
     assert is_collecting(with_parts(job, part(job, 1, generation=1, base=77)))
     assert not is_collecting(with_parts(job, part(job, 1, generation=2, base=77)))
     assert not is_collecting(with_parts(job, part(job, 0, generation=1, base=77)))
-
-
-def test_what_a_placed_fragment_may_restore_from_stays_until_it_has_delivered(
-    world: World, job: JobState
-) -> None:
-    """Its neighbours continue, so the job's phase does not show it."""
-    collecting = job.checkpointing.collecting
-    assert collecting is not None
-    pointer = CheckpointPointer(
-        collecting.epoch, 1, 1, "r1", collecting.token_offset, "m", 1, 7, 0, collecting.epoch,
-        (collecting.epoch,),
-    )  # fmt: skip
-    job = with_parts(done(job, "0", "1"), part(job, 0), part(job, 1))
-    _, actions = checkpoints.written(job, pointer, world.now)
-    assert any(isinstance(a, DeleteCheckpoints) for a in actions)
-    _, actions = checkpoints.written(placed(job, "1", 2), pointer, world.now)
-    assert [type(a) for a in actions] == [PutPointers], "neither files nor logs are deleted"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from perseid.jobs.model.spec import JobSpec, PlacementSpec
 from perseid.jobs.operations import acls
 from perseid.jobs.validation import parse
 from perseid.topics import names
@@ -32,23 +33,32 @@ def test_workers_have_least_rights() -> None:
     found = granted(acls.of_workers(parse.loads(JOB), "User:a"))
     writes = {name for operation, kind, name, _ in found if (operation, kind) == ("Write", "topic")}
     assert writes == {
-        "unique", "perseid.clicks.dlq", "perseid.clicks.progress", "perseid.clicks.ledger",
-        "perseid.clicks.buffer.",
+        "unique", "perseid.clicks.dlq", "perseid.clicks.progress", "perseid.clicks.ledger"
     }  # fmt: skip
     reads = {name for operation, kind, name, _ in found if (operation, kind) == ("Read", "topic")}
-    assert reads == {
-        "seen", "perseid.clicks.tokens", "perseid.clicks.ledger", "perseid.clicks.buffer."
-    }  # fmt: skip
+    assert reads == {"seen", "perseid.clicks.tokens", "perseid.clicks.ledger"}
     assert ("Write", "transactional-id", "perseid.clicks.", True) in found
     assert {p for *_, p in found if p} == {True} and "Create" not in {o for o, *_ in found}
     assert {(kind, name) for _, kind, name, prefixed in found if prefixed} == {
-        ("transactional-id", "perseid.clicks."), ("topic", names.buffers("clicks"))
-    }  # fmt: skip
+        ("transactional-id", "perseid.clicks.")
+    }
+
+
+def spread() -> JobSpec:
+    return parse.loads(JOB).model_copy(update={"placement": PlacementSpec(spread=2)})
+
+
+def test_workers_of_a_spread_job_use_its_buffers_and_delete_their_records() -> None:
+    fused = granted(acls.of_workers(parse.loads(JOB), "User:a"))
+    assert granted(acls.of_workers(spread(), "User:a")) - fused == {
+        (operation, "topic", names.buffers("clicks"), True)
+        for operation in ("Read", "Write", "Delete", "Describe", "DescribeConfigs")
+    }
 
 
 def test_a_jobs_prefix_is_no_other_jobs() -> None:
     """No name of a job has a dot, so after the name of one there is never more of another."""
-    rules = acls.of_workers(parse.loads(JOB), "User:a")
+    rules = acls.of_workers(spread(), "User:a")
     ids, buffers = ("perseid.clicks-more.1.op.0", names.buffer("clicks-more", "op", 1))
     prefixes = {r.resource: r.name for r in rules if r.prefixed}
     assert not ids.startswith(prefixes["transactional-id"])

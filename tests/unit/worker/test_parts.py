@@ -268,9 +268,7 @@ def test_a_neighbour_with_another_owner_does_not_change_what_a_part_builds_upon(
     history.run()
     history.complete(history.order())
     (pointer,) = history.pointers
-    of_own = checkpoint.read_manifest(
-        history.partition.store, pointer.manifest, pointer.crc
-    )
+    of_own = checkpoint.read_manifest(history.partition.store, pointer.manifest, pointer.crc)
     shared = replace(of_own, generation=7)
     path, crc = checkpoint.write_manifest(history.partition.store, shared)
     history.pointers = (replace(pointer, generation=7, manifest=path, crc=crc),)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from perseid.errors import PermanentError, TransientAnswer
-from perseid.topics.admin import Partition, TopicChanger, TopicReader
+from perseid.topics.admin import Partition, TopicChanger, TopicInfo, TopicReader
 
 AGAIN = (
     "`perseid jobs stop` and `perseid jobs start` the job: its fragments send again what follows "
@@ -45,16 +45,21 @@ def check(topics: TopicReader, wanted: Iterable[BufferTopic]) -> None:
             )
         info = found[one.name]
         if info.partitions != one.partitions:
-            raise PermanentError(
-                f"buffer topic {one.name} has {info.partitions} partitions, expected "
-                f"{one.partitions}, one for each partition of its operator. Stop the job, delete "
-                f"the topic with `kafka-topics --delete --topic {one.name}`, and start the job"
-            )
+            raise wrong_size(info, one.partitions)
         if info.topic_id != one.topic_id:
             raise PermanentError(
                 f"buffer topic {one.name} has the topic UUID {info.topic_id}, expected "
                 f"{one.topic_id}: it was deleted and created again. {AGAIN}"
             )
+
+
+def wrong_size(info: TopicInfo, partitions: int) -> PermanentError:
+    """The error for a buffer topic with another number of partitions than this one."""
+    return PermanentError(
+        f"buffer topic {info.name} has {info.partitions} partitions, expected {partitions}, one "
+        "for each partition of its operator. Stop the job, delete the topic with "
+        f"`kafka-topics --delete --topic {info.name}`, and start the job"
+    )
 
 
 def check_starts(

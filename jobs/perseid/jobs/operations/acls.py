@@ -60,13 +60,13 @@ def of_workers(spec: JobSpec, principal: str) -> tuple[Acl, ...]:
         _topic(principal, _READ, names.tokens(job), "reads the tokens"),
         _topic(principal, _WRITE, names.progress(job), "reports"),
         _topic(principal, ("Read", "Write", *_LOOK), names.ledger(job), "keeps the ledger"),
-        Acl(
-            principal, ("Read", "Write", *_LOOK), "topic", names.buffers(job), True,
-            "rows between its fragments",
-        ),
         Acl(principal, _WRITE, "transactional-id", f"{PREFIX}{job}.", True, "its transactions"),
         Acl(principal, ("Describe",), "group", GROUP, False, "clients look for its coordinator"),
     ]  # fmt: skip
+    if spec.placement.spread > 1:  # Kafka asks for Delete where records are deleted
+        rights = ("Read", "Write", "Delete", *_LOOK)
+        why = "sends rows between its fragments, and deletes those that are done"
+        rules.append(Acl(principal, rights, "topic", names.buffers(job), True, why))
     rules += [_topic(principal, _READ, topic, "reads") for topic in _sources(spec)]
     rules += [
         _topic(principal, ("Write", *_LOOK), t, "writes") for t in sorted(spec.written_topics)

@@ -23,6 +23,8 @@ from perseid.errors import PermanentError, RefusedError, TransientAnswer
 from perseid.jobs.environments import checking
 from perseid.jobs.environments.loading import forget, load_all
 from perseid.jobs.environments.lockfile import LOCK_FILE
+from perseid.jobs.model.buffers import buffer_topics
+from perseid.jobs.model.layout import build
 from perseid.jobs.model.spec import JobSpec
 from perseid.jobs.model.trees import (
     ArchiveStore,
@@ -179,7 +181,10 @@ class _Look:
     def warnings(self, spec: JobSpec) -> tuple[str, ...]:
         """Of the topics that exist by now."""
         control = [topic.name for topic in control_topics(spec.name, 1)]
-        names = {*(s.topic for s in spec.sources.values()), *spec.written_topics, *control}
+        plan = self._cluster.registry.plan(spec.name)
+        buffers = buffer_topics(spec, build(spec, plan.layout if plan is not None else 1))
+        read = (s.topic for s in spec.sources.values())
+        names = {*read, *spec.written_topics, *control, *buffers}
         infos = self._cluster.topics.describe(sorted(names))
         found = (durability.of_topic(info, len(self._brokers)) for info in infos.values())
         return tuple(str(weakness) for some in found for weakness in some)

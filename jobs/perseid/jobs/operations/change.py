@@ -93,11 +93,12 @@ def _sizes(old: JobSpec, new: JobSpec) -> dict[str, str]:
 
 
 def needs_new_layout(old: JobSpec, new: JobSpec) -> bool:
-    """Whether operators, keys, parallelism or a sink's input changed (architecture.md, Layout).
+    """Whether operators, keys, parallelism, a sink's input or `placement.spread` changed.
 
+    See architecture.md, Layout.
     The levels of operators count too: they decide which task an operator partition is.
     """
-    return _layout(old) != _layout(new)
+    return old.placement != new.placement or _layout(old) != _layout(new)
 
 
 def incompatibilities(old: JobSpec, new: JobSpec) -> list[str]:
@@ -108,8 +109,10 @@ def incompatibilities(old: JobSpec, new: JobSpec) -> list[str]:
     found = [f"sink {name} is not the same"
              for name in sorted(old.sinks.keys() | new.sinks.keys())
              if _written(old.sinks.get(name)) != _written(new.sinks.get(name))]  # fmt: skip
-    if needs_new_layout(old, new):
+    if _layout(old) != _layout(new):
         found.append("operators, their inputs, keys or parallelism are others")
+    if old.placement != new.placement:
+        found.append("`placement` is not the same")
     return found
 
 
