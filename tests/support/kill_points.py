@@ -44,6 +44,10 @@ POINTS = (
     KillPoint("coordinator.put-plan", "job", ("self",), takeover=True),
     KillPoint("coordinator.put-status", "job", ("self",), takeover=True),
 )
+SPREAD_POINTS = (  # which a job of one fragment does not reach
+    KillPoint("levels.before-send", "job"),
+    KillPoint("levels.after-send", "job"),
+)
 REACH_S = 240.0  # a killed worker is back after 75 s on a slow machine
 OF_THE_JOB = 3  # are drawn for one run, in addition to those of the operators
 

@@ -36,8 +36,23 @@ def check(topics: TopicReader, wanted: Iterable[BufferTopic]) -> None:
         TransientAnswer: one does not exist; repeated, the answer is final (`errors.settling`).
     """
     listed = list(wanted)
-    found = topics.describe([one.name for one in listed])
-    for one in listed:
+    _compare(topics.describe([one.name for one in listed]), listed)
+
+
+def found(topics: TopicReader, wanted: Mapping[str, int]) -> dict[str, BufferTopic]:
+    """The buffer topics with these names and numbers of partitions, as they are now.
+
+    Raises as `check` does, which later refuses another topic of the same name.
+    """
+    infos = topics.describe(list(wanted))
+    ids = {name: infos[name].topic_id if name in infos else "" for name in wanted}
+    made = {name: BufferTopic(name, ids[name], count) for name, count in wanted.items()}
+    _compare(infos, made.values())
+    return made
+
+
+def _compare(found: Mapping[str, TopicInfo], wanted: Iterable[BufferTopic]) -> None:
+    for one in wanted:
         if one.name not in found:
             raise TransientAnswer(
                 f"buffer topic {one.name} does not exist: it was deleted, and with it rows that "

@@ -24,6 +24,7 @@ from perseid.errors import (
 from perseid.records.access import Bootstrap
 from perseid.topics import clients, codec
 from perseid.topics.admin import Partition
+from perseid.topics.buffer_topics import AGAIN
 from perseid.topics.log import LogReader
 from perseid.topics.records import BufferRecord
 from perseid.topics.sets import Place, Sets, WholeSet
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 DATA_BYTES_MAX = 900_000  # of a record: with its other fields below `clients.BATCH_BYTES_MAX`
 READ_RECORDS = 64  # at once: the client has prefetched no more
-READ_S = 0.5
+READ_S = 0.2  # at most, until a wait that is to end has ended
 SEND_S = 20.0  # for room in the client's queue
 FLUSH_STEP_S = 0.2
 MISSING_SHOWN = 5
@@ -112,6 +113,18 @@ class SetWriter:
         self._writer.flush(timeout_s)
 
 
+class SetsLate(RetryableError):
+    """Sets did not come in time."""
+
+
+class Trimmed(PermanentError):
+    """Records that a reader had yet to read are gone: of its own, it trims only what it has read.
+
+    A previous owner that was paused may have done it, within its rights: who begins to read again
+    finds out whether a set is lost (`Sets.overtaken`).
+    """
+
+
 class SetReader:
     """Waits for the sets of one partition of a buffer."""
 
@@ -127,19 +140,24 @@ class SetReader:
         sets.position = start
 
     def wait(
-        self, token_offset: int, wanted: Set[Place], timeout_s: float
+        self, token_offset: int, wanted: Set[Place], timeout_s: float,
+        look: Callable[[], None] = lambda: None,
     ) -> dict[Place, Blobs]:  # fmt: skip
         """The sets of this token from all `wanted` places.
 
+        `look` is called before each read, so that what it raises ends the wait within READ_S.
+
         Raises:
-            RetryableError: some are missing after that time; it names them.
+            SetsLate: some are missing after that time; it names them.
+            RetryableError: there are too many attempts to know (`Sets.add`).
             PermanentError: the topic was trimmed by others, or has lost records.
         """
         deadline_s = self._clock.monotonic_s() + timeout_s
         while missing := self.sets.missing(token_offset, wanted):
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
-                raise RetryableError(self._late(token_offset, missing, timeout_s))
+                raise SetsLate(self._late(token_offset, missing, timeout_s))
+            look()
             self.read(min(left_s, READ_S))
         found = {
             (one.input, one.origin): self._blobs(one) for one in self.sets.whole(token_offset)
@@ -159,6 +177,17 @@ class SetReader:
             record = codec.decode_buffer(self._place, entry.offset, entry.value)
             self.sets.add(entry.offset, record)
         return len(entries)
+
+    def refuse_lost(self, token_offset: int, wanted: Set[Place], generation: int) -> None:
+        """PermanentError when a set of this token was there and is no more (`Sets.overtaken`)."""
+        missing = self.sets.missing(token_offset, wanted)
+        gone = self.sets.overtaken(token_offset, missing, generation)
+        if gone:
+            raise PermanentError(
+                f"{self._who}: {self._place[0]} lacks {_shown(gone)} of the token at offset "
+                f"{token_offset}, and has later ones from there: records were deleted by hand. "
+                f"{AGAIN}"
+            )
 
     def divergences(self) -> list[str]:
         """What was found since the last call, for an event: operator, partition, epoch and CRCs."""
@@ -185,13 +214,17 @@ class SetReader:
         ]
 
     def _late(self, token_offset: int, missing: Set[Place], timeout_s: float) -> str:
-        shown = ", ".join(f"(input {i}, origin {o})" for i, o in sorted(missing)[:MISSING_SHOWN])
-        more = f" and {len(missing) - MISSING_SHOWN} more" if len(missing) > MISSING_SHOWN else ""
         return (
             f"{self._who}: {len(missing)} sets of the token at offset {token_offset} did not come "
-            f"in {timeout_s:g} s through {self._place[0]}: {shown}{more}; the fragments that send "
-            "them are late or down"
+            f"in {timeout_s:g} s through {self._place[0]}: {_shown(missing)}; the fragments that "
+            "send them are late or down"
         )
+
+
+def _shown(places: Set[Place]) -> str:
+    shown = ", ".join(f"(input {i}, origin {o})" for i, o in sorted(places)[:MISSING_SHOWN])
+    more = f" and {len(places) - MISSING_SHOWN} more" if len(places) > MISSING_SHOWN else ""
+    return f"{shown}{more}"
 
 
 def lost(place: Partition, error: ReplayDataLost | LogTruncated) -> PermanentError:
@@ -201,10 +234,10 @@ def lost(place: Partition, error: ReplayDataLost | LogTruncated) -> PermanentErr
         if isinstance(error, ReplayDataLost)
         else f"ends at offset {error.end}: the broker has lost records, or it was created again"
     )
-    return PermanentError(
-        f"buffer topic {place[0]}[{place[1]}] {what}, and the reader needs offset {error.needed}. "
-        "Only the leader may trim it. `perseid jobs stop` and `perseid jobs start` the job: its "
-        "fragments send again what follows the last checkpoint"
+    kind = Trimmed if isinstance(error, ReplayDataLost) else PermanentError
+    return kind(
+        f"buffer topic {place[0]}[{place[1]}] {what}, and the reader needs offset "
+        f"{error.needed}. Only the fragment that reads it may trim it. {AGAIN}"
     )
 
 

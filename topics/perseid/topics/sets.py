@@ -176,6 +176,19 @@ class Sets:
             return places
         return {p for p in places if p not in of_token.places or not of_token.places[p].first}
 
+    def overtaken(self, token_offset: int, places: Set[Place], generation: int) -> Set[Place]:
+        """Those of `places`, which have no set of this token, whose set is lost.
+
+        They have a complete one of a later token. A sender sends token by token, and one of this
+        `generation` or a lower one ran the token too: it was not taken back before that.
+        """
+        return {
+            place
+            for offset, of_token in self._tokens.items() if offset > token_offset
+            for place, sent in of_token.places.items()
+            if place in places and sent.first is not None and sent.first.generation <= generation
+        }  # fmt: skip
+
     def whole(self, token_offset: int) -> Iterator[WholeSet]:
         """The sets of this token that are complete, by input and origin."""
         of_token = self._tokens.get(token_offset)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from perseid.errors import DamagedFile
 from perseid.state.primitives.arrow import ipc_table
 from perseid.state.primitives.content import content_crc
@@ -48,8 +50,8 @@ def incoming(target: int, found: Mapping[Place, Blobs], where: str) -> list[Row]
                 f"{where}: the rows of input {input_} from origin {origin} have the CRC {crc:08x}, "
                 f"and were sent with {one.rows_crc:08x}"
             )
-        count = len(one.blobs)
-        rows += [Row(target, input_, origin, n, blob, count) for n, blob in enumerate(one.blobs)]
+        blobs = list(map(pa.py_buffer, one.blobs))
+        rows += [Row(target, input_, origin, n, blob, len(blobs)) for n, blob in enumerate(blobs)]
     return rows
 
 

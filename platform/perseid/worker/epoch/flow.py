@@ -15,6 +15,7 @@ from perseid.errors import BadInputError, PermanentError
 from perseid.jobs.environments.loading import forget, load
 from perseid.jobs.model import layout as layouts
 from perseid.jobs.model.spec import output_of, producer
+from perseid.jobs.model.spread import spread_of
 from perseid.jobs.operator import Emitter, Identity, Operator, combines, opened, outputs_of
 from perseid.jobs.validation import parse
 from perseid.worker.dataflow import graph
@@ -32,7 +33,7 @@ from perseid.worker.recovery.resplit import Share, check_types, share_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from perseid.jobs.model.layout import Task
+    from perseid.jobs.model.layout import Layout, Task
     from perseid.jobs.model.spec import JobSpec
     from perseid.topics.records import Token
     from perseid.worker.dataflow.context import FragmentContext
@@ -55,8 +56,27 @@ def graph_of(context: FragmentContext) -> graph.Graph:
 @lru_cache(maxsize=8)
 def _graph(folder: Path, number: int) -> graph.Graph:
     """By the layout's number: to hash the layout for each call would cost a small task too much."""
-    spec = spec_of(folder)
-    return graph.build(spec, layouts.build(spec, number))
+    return graph.build(spec_of(folder), _layout(folder, number))
+
+
+def whole_layout(context: FragmentContext) -> Layout:
+    """All operator partitions of the job; the context's layout has those of the fragment."""
+    return _layout(context.job_folder, context.layout.number)
+
+
+@lru_cache(maxsize=8)
+def _layout(folder: Path, number: int) -> Layout:
+    return layouts.build(spec_of(folder), number)
+
+
+def own_sources(context: FragmentContext) -> tuple[str, ...]:
+    """The sources that the fragment reads: all, or those of which its split has a part."""
+    spec = spec_of(context.job_folder)
+    spread = spread_of(spec, whole_layout(context))
+    if spread is None or context.split is None:
+        return tuple(spec.sources)
+    among = spread.shares[context.split].among
+    return tuple(name for name in spec.sources if name in among)
 
 
 @lru_cache(maxsize=1024)

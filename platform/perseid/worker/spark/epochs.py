@@ -6,25 +6,31 @@ new shuffles, while the plan itself would reuse those of its first run. Another 
 own RDD, again and again, which saves 5 ms. A Spark local property carries
 what differs between epochs to the tasks, and an accumulator brings their reports back: Spark takes
 those of successful attempts only, and of several attempts of one task the last one's counts.
+
+A fragment that is one of several runs each level as a Spark job (`levels`).
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark import AccumulatorParam
 
+from perseid.engine.levels import Inbox, run_levels
 from perseid.engine.order import EpochOrder
 from perseid.engine.task_report import TaskReport
 from perseid.errors.texts import text_of
 from perseid.worker.dataflow.context import FragmentContext
+from perseid.worker.dataflow.edges import Row
 from perseid.worker.epoch import flow
 from perseid.worker.epoch.memory import MemoryWatch
 from perseid.worker.spark import shuffles, sql_errors
 from perseid.worker.spark.anchor import Anchor
 from perseid.worker.spark.frames import EpochFrames
+from perseid.worker.spark.levels import SparkLevels, refuse_unfit
 from perseid.worker.spark.stages import EPOCH_PROPERTY
 
 if TYPE_CHECKING:
@@ -55,6 +61,7 @@ class EpochRunner:
     """Runs epoch orders of one fragment, one at a time, in the calling thread."""
 
     def __init__(self, spark: SparkSession, context: FragmentContext) -> None:
+        refuse_unfit(context)
         self.spark = spark
         self.context = context
         self.memory = MemoryWatch(flow.spec_of(context.job_folder), context.layout)
@@ -64,10 +71,18 @@ class EpochRunner:
         self.frames = EpochFrames(spark, context, self.reports, anchored)
         self._plans: dict[tuple[int, bool], _Plan] = {}
         self._ran: tuple[Any, list[shuffles.Path]] | None = None
+        self._levels = SparkLevels(self.frames)
+        self._inbox: Inbox[list[Row]] | None = None
+
+    def begin(self, inbox: Inbox[list[Row]], folder: Path) -> None:
+        """Before the first epoch of a fragment with a split. `folder`: for the rows of a level."""
+        self._inbox, self._levels.folder = inbox, folder
 
     def prepare(self) -> None:
         """On a local master, makes the plan of a small epoch, which is usually the first to run."""
-        if self.context.lanes:
+        if self.context.split is not None:
+            self._levels.prepare()
+        elif self.context.lanes:
             self._plan(1, not self.context.one_task_each)
             self.frames.release()
 
@@ -77,6 +92,10 @@ class EpochRunner:
         `record`: the order's token, as the token log has it. Call `clean` afterwards, which deletes
         the shuffle files.
         """
+        if self.context.split is not None:
+            assert self._inbox is not None, "`begin` was called"
+            self.spark.sparkContext.setLocalProperty(EPOCH_PROPERTY, order.encode(record))
+            return run_levels(order, self.context.layout, self._inbox, self._levels)
         single_task = self.context.is_single_task(order.token)
         whole = single_task and self.frames.is_whole
         splits = 1 if whole else max(1, len(order.token.splits))

@@ -78,7 +78,7 @@ class EpochFrames:
         self.is_whole = not any(out.sql for out in self.graph.outlets.values())
         self.persisted: list[DataFrame] = []
         self._prefix = ""
-        self.plans = {name: self._source_plan(name) for name in self.spec.sources}
+        self.plans = {name: self._source_plan(name) for name in flow.own_sources(context)}
 
     def build(self, splits: int, *, single_task: bool) -> DataFrame:
         """A frame without rows: what its tasks do is the epoch."""
@@ -95,6 +95,17 @@ class EpochFrames:
         self._prefix = ""
         run = partial(stages.run_whole, self.context, tuple(self.plans.values()), self.reports)
         return self._python(self.spark.range(0, 1, 1, 1), run, DDL, STATE_POOL)
+
+    def of_level(self, level: int, width: int) -> DataFrame:
+        """One level of a fragment whose rows come and go by buffer topics, in `width` tasks."""
+        self._prefix = "" if width == 1 else SHUFFLED
+        numbers = self.spark.range(0, width, 1, width)
+        if level == 0:
+            plans = tuple(self.plans.values())
+            read = partial(stages.read_and_send, self.context, plans, self.reports)
+            return self._python(numbers, read, DDL, STATE_POOL)
+        run = partial(stages.run_and_send, self.context, level, self.reports)
+        return self._python(numbers, run, DDL, STATE_POOL)
 
     def release(self) -> None:
         """Releases the frames that an epoch has persisted."""

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseid import logs
-from perseid.errors import RetryableError
+from perseid.errors import FencedError, RetryableError
 from perseid.records import crashpoints
 from perseid.topics import names
 from perseid.topics.ranges import ColumnReader
 from perseid.worker.checkpoint import part_orders
 from perseid.worker.dataflow import source
 from perseid.worker.epoch import flow, memory
+from perseid.worker.epoch.inbox import kafka_inbox
 from perseid.worker.spark import frames, query, restoring, slots, token_source
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from perseid.topics.admin import TopicReader
     from perseid.topics.log import LogReader
     from perseid.topics.records import Token
+    from perseid.worker.epoch.inbox import BufferInbox
     from perseid.worker.spark.epochs import EpochRunner
 
 log = logging.getLogger("perseid.worker")
@@ -84,6 +86,8 @@ class SparkRuntime:
         self._taken_s = 0.0  # monotonic time at which the last record was handled
         self._state_bytes: Mapping[int, int] = {}  # of the last epoch, by operator partition
         self._query: StreamingQuery | None = None
+        self._inbox: BufferInbox | None = None
+        self._rows = folder.with_name(f"{folder.name}-rows")  # of a level, on their way to tasks
         self._error: BaseException | None = None
 
     @property
@@ -118,12 +122,21 @@ class SparkRuntime:
         return restoring.restore(self.runner, order, gids)
 
     def begin(self, past: TokenHistory, done_epoch: int) -> None:
-        """Nothing: the rows of an epoch come within it."""
+        """With a split, begins to read its buffers; else the rows of an epoch come within it."""
+        context = self.runner.context
+        if context.split is None:
+            return
+        inbox = self._inbox = kafka_inbox(
+            context, lambda: self._control.continues, self._warn, lambda: self.known(False),
+            self._pool.submit,
+        )  # fmt: skip
+        inbox.begin(past, done_epoch)
+        self.runner.begin(inbox, self._rows)
 
     def read_again(self, token: Token) -> Reads:
         context = self.runner.context
         with closing(ColumnReader(context.brokers)) as reader:  # not shared: fragments are threads
-            return source.read_again(reader, frames.timed_plans(context), token)
+            return source.read_again(reader, frames.timed_plans(context), token, context.split)
 
     # Epochs -------------------------------------------------------------------------------------
 
@@ -160,8 +173,11 @@ class SparkRuntime:
         if self.runner.context.lanes:  # otherwise the state is on other machines
             warnings += tuple(self._judge_memory(self.plan.job, epoch, sum(sizes.values())))
         for warning in warnings:
-            if self._life is not None:
-                self._life.report("warning", events=(warning,))
+            self._warn(warning)
+
+    def _warn(self, event: str) -> None:
+        if self._life is not None:
+            self._life.report("warning", events=(event,))
 
     def take_over_orders(self) -> None:
         from perseid.worker.checkpoint.checkpoints import take_over_orders
@@ -211,9 +227,15 @@ class SparkRuntime:
 
     def _on_record(self, life: FragmentLife, offset: int, record: bytes) -> None:
         with self._control.busy:
-            if self._control.continues:
+            if not self._control.continues:
+                return
+            try:
                 life.take(offset, record)
-                self._taken_s = time.monotonic()
+            except FencedError as error:
+                if self._control.continues or self._control.stopping.is_set():
+                    raise
+                log.info("the epoch is left to the next owner: %s", error)
+            self._taken_s = time.monotonic()
 
     def stop(self) -> None:
         """Ends what `prepare` began, also when the restore failed; raises nothing."""
@@ -229,4 +251,7 @@ class SparkRuntime:
         self._pool.shutdown()
         self.stop()
         self.runner.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._inbox is not None:
+            self._inbox.close()
+        for folder in (self._folder, self._rows):
+            shutil.rmtree(folder, ignore_errors=True)

@@ -7,13 +7,16 @@ carries the epoch to each task, so the same physical plan serves every epoch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from perseid import logs
+from perseid.engine import levels
 from perseid.engine.order import EpochOrder, decode_order
 from perseid.engine.task_report import TaskReport
+from perseid.worker.dataflow import level_rows
 from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.dataflow.edges import Row, check_columns, from_batches, size_bytes, to_batches
 from perseid.worker.dataflow.failures import named, stage
@@ -27,6 +30,7 @@ from perseid.worker.dataflow.source import (
 )
 from perseid.worker.dead_letters import refused
 from perseid.worker.epoch import feedback, flow, tasks
+from perseid.worker.epoch.outbox import outbox_of
 from perseid.worker.process import spare_memory
 from perseid.worker.spark import spark_types
 
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark import Accumulator, TaskContext
 
 EPOCH_PROPERTY = "perseid.epoch"  # Spark local property that carries an EpochOrder to the tasks
+ROWS_PROPERTY = "perseid.rows"  # another one: the folder with the rows of a level
 PLACES_MAX = 3  # of source partitions in one message
 REFUSED = "__refused"  # column of a typed source frame: an IPC blob of refused records, else null
 
@@ -202,6 +207,38 @@ def run_whole(
     yield from ()
 
 
+@stage
+def read_and_send(
+    context: FragmentContext,
+    plans: tuple[SourcePlan, ...],
+    reports: Accumulator[TaskReport],
+    batches: Batches,
+) -> Iterator[pa.RecordBatch]:
+    """Level 0 of a fragment with a split: what the split has goes to buffer topics."""
+    order = begun(context)
+    assert context.split is not None, "the fragment is one of several"
+    for _ in batches:
+        rows = _split_rows(context, plans, reports, order, context.split)
+        spare_memory.of_process().used(size_bytes(rows))
+        outbox_of(context).deliver(order, rows)
+    yield from ()
+
+
+@stage
+def run_and_send(
+    context: FragmentContext, level: int, reports: Accumulator[TaskReport], batches: Batches
+) -> Iterator[pa.RecordBatch]:
+    """One task of level 1 or above of such a fragment; the driver has its rows in a file."""
+    order = begun(context)
+    folder = Path(_property(ROWS_PROPERTY))
+    for slot in _numbers(batches):
+        rows = level_rows.read(folder, slot)
+        spare_memory.of_process().used(size_bytes(rows))
+        partitions = tasks.process_of(context).partitions
+        reports.add(levels.run_and_send(partitions, order, rows, level, outbox_of(context)))
+    yield from ()
+
+
 def run_anchored(
     context: FragmentContext,
     level: int,
@@ -281,9 +318,13 @@ def _index() -> int:
 
 def _current_order() -> EpochOrder:
     """The EpochOrder of the Spark task that this process runs."""
-    text = _task().getLocalProperty(EPOCH_PROPERTY)
-    assert text is not None, f"the driver sets the local property {EPOCH_PROPERTY}"
-    return decode_order(text)
+    return decode_order(_property(EPOCH_PROPERTY))
+
+
+def _property(name: str) -> str:
+    text = _task().getLocalProperty(name)
+    assert text is not None, f"the driver sets the local property {name}"
+    return text
 
 
 def _task() -> TaskContext:

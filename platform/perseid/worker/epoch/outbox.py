@@ -1,0 +1,67 @@
+"""Sends the rows of a task to the buffer topics of their consumers (`perseid.engine.levels`)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from perseid.records import crashpoints
+from perseid.topics import names
+from perseid.topics.records import BufferRecord
+from perseid.worker.dataflow.buffered import outgoing
+from perseid.worker.epoch import flow
+
+if TYPE_CHECKING:
+    from perseid.engine.order import EpochOrder
+    from perseid.records.access import Bootstrap
+    from perseid.topics.buffers import SetWriter
+    from perseid.worker.dataflow.context import FragmentContext
+    from perseid.worker.dataflow.edges import Row
+
+FLUSH_S = 25.0  # longer than the client tries to deliver a record
+ATTEMPT_BITS = 62
+
+
+class BufferOutbox:
+    """`perseid.engine.levels.Outbox`, of one task."""
+
+    def __init__(self, context: FragmentContext, writer: SetWriter) -> None:
+        self._context, self._writer = context, writer
+
+    def send(self, order: EpochOrder, rows: Sequence[Row]) -> None:
+        """Of partitions that have committed the epoch."""
+        crashpoints.reach("levels.before-send")
+        self.deliver(order, rows)
+        crashpoints.reach("levels.after-send")
+
+    def deliver(self, order: EpochOrder, rows: Sequence[Row]) -> None:
+        """Returns once all sets of `rows` are durable. RetryableError: some may be."""
+        context, token = self._context, order.token
+        layout = flow.whole_layout(context)
+        for one in outgoing(rows):
+            head = BufferRecord(
+                job_uuid=context.job_uuid, revision=context.revision, layout=layout.number,
+                epoch=token.epoch, token_offset=order.token_offset, input=one.input,
+                origin=one.origin, generation=context.generation, attempt=0, chunk=0, chunks=1,
+                rows_crc=one.rows_crc, data=b"",
+            )  # fmt: skip
+            task = layout.task(one.target)
+            place = names.buffer(context.job, task.operator, layout.number), task.partition
+            self._writer.send(place, head, one.blobs)
+        if rows:
+            self._writer.flush(FLUSH_S)
+
+
+def outbox_of(context: FragmentContext) -> BufferOutbox:
+    """With the producer of this process."""
+    return BufferOutbox(context, _writer(context.brokers))
+
+
+@cache
+def _writer(bootstrap: Bootstrap) -> SetWriter:
+    """Attempts are drawn: no process knows the numbers of those that ran the epoch before it."""
+    from perseid.topics.buffers import KafkaBufferWriter, SetWriter
+
+    return SetWriter(KafkaBufferWriter(bootstrap), partial(secrets.randbits, ATTEMPT_BITS))
