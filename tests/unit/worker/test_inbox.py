@@ -15,6 +15,7 @@ from perseid.clocks import ManualClock
 from perseid.engine.feed import TokenHistory
 from perseid.engine.order import EpochOrder
 from perseid.errors import FencedError, PermanentError, RetryableError, TransientAnswer
+from perseid.jobs.model import layout as layouts
 from perseid.jobs.model.spec import PlacementSpec
 from perseid.jobs.model.spread import spread_of
 from perseid.records import CheckpointPointer
@@ -23,12 +24,14 @@ from perseid.topics import control
 from perseid.topics.buffers import SetWriter
 from perseid.topics.chain import Base
 from perseid.topics.records import Token
+from perseid.worker.dataflow import graph
 from perseid.worker.dataflow.barriers import counted, expected
 from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.dataflow.edges import Row, inputs
 from perseid.worker.epoch import flow
 from perseid.worker.epoch.inbox import LATE_LOOKS, LOOK_S, BufferInbox, Surroundings
 from perseid.worker.epoch.outbox import BufferOutbox
+from perseid.worker.spark.levels import refuse_unfit
 from support.fragment_contexts import context_of
 
 JOB = """
@@ -331,3 +334,53 @@ def test_a_topic_that_was_deleted_or_made_again_is_an_error(setting: Setting) ->
     setting.topics.create(TOPIC, 3)
     with pytest.raises(PermanentError, match="has 3 partitions, expected 2"):
         setting.inbox(history())
+
+
+@pytest.mark.parametrize(
+    ("change", "fits"),
+    [({}, True), ({"lanes": 0}, False), ({"lanes": 0, "split": None}, True)],
+)  # fmt: skip
+def test_a_spread_fragment_runs_on_a_local_master_only(
+    setting: Setting, change: dict[str, Any], fits: bool
+) -> None:
+    context = replace(setting.context(0), **change)
+    if fits:
+        refuse_unfit(context)
+        return
+    with pytest.raises(PermanentError, match="run the job on workers with a local master"):
+        refuse_unfit(context)
+
+
+@pytest.mark.parametrize(
+    ("operator", "text"),
+    [({"sql": "SELECT value FROM input"}, "the SQL operator counts, whose tasks Spark numbers"),
+     ({"inputs": {"input": "lines", "back": "counts"}, "feedback": ("back",)},
+      "and feedback, which is not built")],
+)  # fmt: skip
+def test_jobs_that_cannot_be_spread_are_refused(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, operator: dict[str, Any], text: str
+) -> None:
+    context = setting.context(0)
+    spec = flow.spec_of(setting.folder)
+    changed = spec.operators["counts"].model_copy(update=operator)
+    other = spec.model_copy(update={"operators": {"counts": changed}})
+    monkeypatch.setattr(flow, "spec_of", lambda _folder: other)
+    monkeypatch.setattr(flow, "graph_of", lambda _: graph.build(other, layouts.build(other, 1)))
+    with pytest.raises(PermanentError, match=text):
+        refuse_unfit(context)
+
+
+def test_a_fragment_reads_the_sources_of_its_own_part_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "job.yaml").write_text(JOB.replace(
+        "operators:", "  visits: {topic: visits, format: text}\noperators:\n"
+        '  seen: {input: visits, key: value, use: "ops:Same"}'
+    ))  # fmt: skip
+    (tmp_path / "ops.py").write_text(OPS)
+    whole = context_of(tmp_path)
+    assert flow.own_sources(whole) == ("lines", "visits")
+    spec = flow.spec_of(tmp_path).model_copy(update={"placement": PlacementSpec(spread=2)})
+    monkeypatch.setattr(flow, "spec_of", lambda _folder: spec)
+    read = [flow.own_sources(replace(whole, split=split)) for split in (0, 1)]
+    assert sorted(read) == [("lines",), ("visits",)]

@@ -13,7 +13,7 @@ import pytest
 from perseid.engine import token_loop
 from perseid.engine.fragment import FragmentLife
 from perseid.engine.token_loop import TokenLoop
-from perseid.errors import RetryableError
+from perseid.errors import FencedError, RetryableError
 from perseid.records import Plan
 from perseid.testing.wait import until
 from perseid.topics.log import Entry
@@ -33,7 +33,8 @@ class Taking:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, read_ahead_s: float = 0.0) -> None:
         self.now_s, self.taken = 0.0, list[int]()
-        self.fails_at = -1
+        self.fails_at, self.failure = -1, cast(Exception, RetryableError("the broker is away"))
+        self.before_it_fails: Callable[[], object] = lambda: None
         self.fragment = Fragment(cast(Any, None), cast(Any, None), PLAN, "w1-a", Path(), Path())
         batches: list[Callable[..., None]] = []
         clock = SimpleNamespace(monotonic=lambda: self.now_s)
@@ -79,7 +80,8 @@ class Taking:
 
     def run_epoch(self, order: Any, _record: bytes) -> None:
         if order.token.epoch == self.fails_at:
-            raise RetryableError("the broker is away")
+            self.before_it_fails()
+            raise self.failure
         self.taken.append(order.token.epoch)
         self.now_s += EPOCH_S
 
@@ -219,3 +221,28 @@ def test_it_looks_around_only_while_no_epoch_runs_and_none_ran_lately(
     assert looks == []
     runtime._look(taking.life)
     assert looks == [ran_s + part_orders.LOOK_S]
+
+
+def test_an_epoch_that_waits_for_others_is_aborted_by_a_fragment_that_finishes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taking = Taking(monkeypatch)
+    taking.fails_at, taking.failure = 8, FencedError("it was asked to end")
+    taking.before_it_fails = taking.fragment.finish
+    batch = threading.Thread(target=taking.batch, args=(rows(7, 8, 9),), daemon=True)
+    batch.start()
+    until(taking.fragment._control.finishing.is_set, 30, "the second epoch")
+    assert taking.fragment.finished(30)
+    assert batch.is_alive(), "it waits for the stop, as after any last epoch"
+    taking.fragment._control.stopping.set()
+    batch.join(30)
+    assert not batch.is_alive()
+    assert taking.taken == [7]
+    assert taking.runtime._error is None
+
+
+def test_a_fenced_fragment_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    taking = Taking(monkeypatch)
+    taking.fails_at, taking.failure = 8, FencedError("a newer plan is there")
+    with pytest.raises(FencedError, match="newer plan"):
+        taking.batch(rows(7, 8, 9))

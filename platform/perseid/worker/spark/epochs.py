@@ -27,7 +27,7 @@ from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.dataflow.edges import Row
 from perseid.worker.epoch import flow
 from perseid.worker.epoch.memory import MemoryWatch
-from perseid.worker.spark import shuffles, sql_errors
+from perseid.worker.spark import pools, shuffles, sql_errors
 from perseid.worker.spark.anchor import Anchor
 from perseid.worker.spark.frames import EpochFrames
 from perseid.worker.spark.levels import SparkLevels, refuse_unfit
@@ -73,6 +73,8 @@ class EpochRunner:
         self._ran: tuple[Any, list[shuffles.Path]] | None = None
         self._levels = SparkLevels(self.frames)
         self._inbox: Inbox[list[Row]] | None = None
+        if context.split is not None:
+            self.frames.pools = pools.of_worker.take()
 
     def begin(self, inbox: Inbox[list[Row]], folder: Path) -> None:
         """Before the first epoch of a fragment with a split. `folder`: for the rows of a level."""
@@ -116,6 +118,8 @@ class EpochRunner:
 
     def close(self) -> None:
         """Deletes the files of an epoch that failed or was aborted; raises nothing."""
+        if self.context.split is not None:
+            pools.of_worker.release(self.frames.pools)
         self.reports.value = TaskReport(NO_EPOCH)  # Spark keeps accumulators until it ends
         try:
             self.clean()

@@ -77,6 +77,7 @@ class EpochFrames:
         # Without SQL a single-task epoch is one call of Python, one plan for any number of splits.
         self.is_whole = not any(out.sql for out in self.graph.outlets.values())
         self.persisted: list[DataFrame] = []
+        self.pools = ""  # prefix of the pools of a fragment with a split
         self._prefix = ""
         self.plans = {name: self._source_plan(name) for name in flow.own_sources(context)}
 
@@ -98,7 +99,7 @@ class EpochFrames:
 
     def of_level(self, level: int, width: int) -> DataFrame:
         """One level of a fragment whose rows come and go by buffer topics, in `width` tasks."""
-        self._prefix = "" if width == 1 else SHUFFLED
+        self._prefix = self.pools if width == 1 else self.pools + SHUFFLED
         numbers = self.spark.range(0, width, 1, width)
         if level == 0:
             plans = tuple(self.plans.values())

@@ -31,7 +31,7 @@ def on_slots(runner: EpochRunner, count: int, work: Work) -> list[Row]:
     """Runs `work` for each slot in the process that has its state; the rows `found` it returns."""
     spark = runner.spark
     slots = spark.range(0, count, 1, count).selectExpr("cast(id as int) as slot")
-    pool = (STATE_POOL, runner.context.environment)
+    pool = (runner.frames.pools + STATE_POOL, runner.context.environment)
     if runner.anchor is None:
         with in_pool(spark, *pool):
             frame = slots.mapInArrow(work, f"{COLUMN} binary")

@@ -1,0 +1,81 @@
+"""Two fragments of one job on Spark, whose rows cross buffer topics of a real broker."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from support.kafka_handle import Kafka
+
+# Small epochs, then a large one, whose levels have two tasks each. Then both fragments die, and
+# their next owners run the last epoch again: its sets and outputs are there once.
+SCRIPT = """
+import json, sys
+from collections import Counter
+from pathlib import Path
+from confluent_kafka import Producer
+from perseid.worker.spark.session import open_session
+from support.spread_in_spark import Job, median, run_both
+
+given = json.loads(sys.stdin.read())
+spark = open_session("local[2,4]", 2, "levels", Path("spark"))
+job = Job(spark, given["job"], given["kafka"], Path.cwd())
+job.create()
+producer = Producer({"bootstrap.servers": given["kafka"]})
+ends, sent = [0, 0], Counter()
+
+def produce(count):
+    for n in range(count):
+        word = "abcdef"[n * n % 6] + str(n % 97)
+        producer.produce(job.name + "-lines", word, partition=n % 2)
+        ends[n % 2] += 1
+        sent[word[0]] += 1
+    assert producer.flush(30) == 0
+
+found = {"read": 0, "reported": []}
+
+def epochs(fragments, counts):
+    times = []
+    for count in counts:
+        produce(count)
+        orders.append(job.order(tuple(ends)))
+        took_ms, report = run_both(fragments, orders[-1])
+        times.append(took_ms)
+        found["read"] += sum(read.count for read in report.reads.values())
+        found["reported"].append(sorted(report.partitions))
+    return times
+
+orders = []
+with job.fragments() as fragments:
+    epochs(fragments, [40] * 5)
+    found["small ms"] = median(epochs(fragments, [40] * 20))
+    found["large ms"] = median(epochs(fragments, [30_000]))
+    found["rows left"] = [p.name for p in Path.cwd().glob("rows-*/*")]
+    found["warned"] = [text for one in fragments for text in one.warned]
+job.generation = 2
+with job.fragments() as fragments:
+    run_both(fragments, orders[-1])
+    epochs(fragments, [40])
+    found["warned"] += [text for one in fragments for text in one.warned]
+print("\\n" + json.dumps({**found, "sent": sent}))
+spark.stop()
+"""
+
+
+def test_epochs_of_two_fragments(in_spark: Callable[..., Any], real_kafka: Kafka) -> None:
+    name = f"levels-{uuid.uuid4().hex[:8]}"
+    given = json.dumps({"job": name, "kafka": real_kafka.bootstrap})
+    found = in_spark(SCRIPT, given, timeout_s=300)
+    print(found)
+    assert found["warned"] == []
+    assert found["rows left"] == []
+    assert found["read"] == sum(found["sent"].values())
+    assert found["reported"] == [list(range(8))] * 27
+    counted = [orjson.loads(value) for value in real_kafka.values(f"{name}-out")]
+    totals = {row["letter"]: row["n"] for row in counted}
+    assert totals == found["sent"], "the last total of each letter"
+    assert len({(row["letter"], row["n"]) for row in counted}) == len(counted), "each once"
