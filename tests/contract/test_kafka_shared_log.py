@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import closing
+from random import Random
 
 import pytest
 
 from perseid.errors import LogTruncated, ReplayDataLost
+from perseid.topics.buffers import DATA_BYTES_MAX
 from perseid.topics.log import LogReader
 from perseid.topics.shared_log import SharedLogReader
 from support.kafka_handle import Kafka
@@ -50,6 +52,20 @@ def test_each_partition_is_read_from_where_it_was_left(real_kafka: Kafka) -> Non
         assert reader.read_from(topic, 2, 5, max_records=9, timeout_s=0.1) == []
         real_kafka.writer.append(topic, 2, b"late")
         assert values(reader, topic, 2, 5, 1) == [b"late"]
+
+
+def test_records_larger_than_what_is_prefetched_are_read(real_kafka: Kafka) -> None:
+    topic = real_kafka.topic(PARTITIONS)
+    sent = {
+        p: [Random(9 * p + n).randbytes(DATA_BYTES_MAX) for n in range(3)]
+        for p in range(PARTITIONS)
+    }
+    for partition, large in sent.items():
+        for value in large:
+            real_kafka.writer.append(topic, partition, value)
+    with closing(SharedLogReader(real_kafka.bootstrap, {(topic, p): 0 for p in sent})) as reader:
+        for partition, large in sent.items():
+            assert values(reader, topic, partition, 0, 3) == large
 
 
 def test_another_offset_than_the_last_one_is_read_too(real_kafka: Kafka) -> None:

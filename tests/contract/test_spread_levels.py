@@ -70,7 +70,6 @@ def test_epochs_of_two_fragments(in_spark: Callable[..., Any], real_kafka: Kafka
     name = f"levels-{uuid.uuid4().hex[:8]}"
     given = json.dumps({"job": name, "kafka": real_kafka.bootstrap})
     found = in_spark(SCRIPT, given, timeout_s=300)
-    print(found)
     assert found["warned"] == []
     assert found["rows left"] == []
     assert found["read"] == sum(found["sent"].values())

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,7 +152,6 @@ class Job:
             "lanes": 2, "one_task_each": False, "rescaled": False, "fragment": str(split),
             "split": split,
         }  # fmt: skip
-        assert whole.keys() <= {f.name for f in fields(FragmentContext)}
         context = SpreadContext(**whole)
         runner = EpochRunner(self._spark, context)
         restoring.fence(runner)

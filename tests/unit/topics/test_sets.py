@@ -286,3 +286,22 @@ def test_more_attempts_than_can_be_known_are_an_error() -> None:
         known.add(2, record(10, attempt=2, chunks=2))
     known.trim(10)
     assert (known.attempts, known.kept_bytes) == (0, 0)
+
+
+def test_a_set_is_lost_when_its_sender_has_sent_one_of_a_later_token() -> None:
+    known, places = sets(), frozenset(PLACES)
+    known.judge(frozenset({10, 11}), 12)
+    known.add(0, record(11, chunks=2))
+    assert known.overtaken(10, places, 1) == set(), "it is not complete"
+    known.add(1, record(11, chunks=2, chunk=1))
+    assert known.overtaken(10, places, 1) == {PLACES[0]}
+    assert known.overtaken(10, {PLACES[1]}, 1) == set(), "the other sender may be slow"
+    assert known.overtaken(11, places, 1) == set()
+
+
+def test_a_later_set_of_a_newer_generation_does_not_prove_it() -> None:
+    """Its token may be one after a rewind that took the earlier token back."""
+    known = sets()
+    known.add(0, record(11, generation=3))
+    assert known.overtaken(10, frozenset(PLACES), 2) == set()
+    assert known.overtaken(10, frozenset(PLACES), 3) == {PLACES[0]}

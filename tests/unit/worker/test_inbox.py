@@ -337,21 +337,6 @@ def test_a_topic_that_was_deleted_or_made_again_is_an_error(setting: Setting) ->
 
 
 @pytest.mark.parametrize(
-    ("change", "fits"),
-    [({}, True), ({"lanes": 0}, False), ({"lanes": 0, "split": None}, True)],
-)  # fmt: skip
-def test_a_spread_fragment_runs_on_a_local_master_only(
-    setting: Setting, change: dict[str, Any], fits: bool
-) -> None:
-    context = replace(setting.context(0), **change)
-    if fits:
-        refuse_unfit(context)
-        return
-    with pytest.raises(PermanentError, match="run the job on workers with a local master"):
-        refuse_unfit(context)
-
-
-@pytest.mark.parametrize(
     ("operator", "text"),
     [({"sql": "SELECT value FROM input"}, "the SQL operator counts, whose tasks Spark numbers"),
      ({"inputs": {"input": "lines", "back": "counts"}, "feedback": ("back",)},
@@ -361,6 +346,7 @@ def test_jobs_that_cannot_be_spread_are_refused(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, operator: dict[str, Any], text: str
 ) -> None:
     context = setting.context(0)
+    refuse_unfit(context)
     spec = flow.spec_of(setting.folder)
     changed = spec.operators["counts"].model_copy(update=operator)
     other = spec.model_copy(update={"operators": {"counts": changed}})
@@ -368,6 +354,7 @@ def test_jobs_that_cannot_be_spread_are_refused(
     monkeypatch.setattr(flow, "graph_of", lambda _: graph.build(other, layouts.build(other, 1)))
     with pytest.raises(PermanentError, match=text):
         refuse_unfit(context)
+    refuse_unfit(replace(context, split=None))
 
 
 def test_a_fragment_reads_the_sources_of_its_own_part_only(

@@ -26,16 +26,10 @@ if TYPE_CHECKING:
 
 
 def refuse_unfit(context: FragmentContext) -> None:
-    """PermanentError when a fragment with a split cannot run here, or its job not as several."""
+    """PermanentError when a job with fragments has what only one fragment can run."""
     if context.split is None:
         return
     what = f"job {context.job} has `placement: {{spread: N}}`"
-    if not context.lanes:
-        raise PermanentError(
-            f"{what}, and the Spark master of this worker may run tasks on other hosts than its "
-            "driver, which has their rows: run the job on workers with a local master, or write "
-            "`spread: 1`"
-        )
     queries = [n for n, o in flow.spec_of(context.job_folder).operators.items() if o.sql]
     if queries:
         raise PermanentError(
