@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import orjson
 
+from perseid.records import crashpoints
 from support.kafka_handle import Kafka
+from support.kill_points import SPREAD_POINTS
 
-# Small epochs, then a large one, whose levels have two tasks each. Then both fragments die, and
-# their next owners run the last epoch again: its sets and outputs are there once.
+# Small epochs, two of them with a process that dies around its send, then a large one, whose levels
+# have two tasks each. Then both fragments die, and their next owners run the last epoch again: its
+# sets and outputs are there once.
 SCRIPT = """
-import json, sys
+import json, os, sys
 from collections import Counter
 from pathlib import Path
 from confluent_kafka import Producer
+from perseid.records import crashpoints
 from perseid.worker.spark.session import open_session
 from support.spread_in_spark import Job, median, run_both
 
@@ -53,6 +58,9 @@ orders = []
 with job.fragments() as fragments:
     epochs(fragments, [40] * 5)
     found["small ms"] = median(epochs(fragments, [40] * 20))
+    for point in given["points"]:
+        crashpoints.arm(Path(os.environ[crashpoints.FOLDER]), point)
+        epochs(fragments, [40])
     found["large ms"] = median(epochs(fragments, [30_000]))
     found["rows left"] = [p.name for p in Path.cwd().glob("rows-*/*")]
     found["warned"] = [text for one in fragments for text in one.warned]
@@ -66,14 +74,18 @@ spark.stop()
 """
 
 
-def test_epochs_of_two_fragments(in_spark: Callable[..., Any], real_kafka: Kafka) -> None:
+def test_epochs_of_two_fragments(
+    in_spark: Callable[..., Any], real_kafka: Kafka, tmp_path: Path
+) -> None:
     name = f"levels-{uuid.uuid4().hex[:8]}"
-    given = json.dumps({"job": name, "kafka": real_kafka.bootstrap})
-    found = in_spark(SCRIPT, given, timeout_s=300)
+    folder, points = tmp_path / "points", [point.name for point in SPREAD_POINTS]
+    given = json.dumps({"job": name, "kafka": real_kafka.bootstrap, "points": points})
+    found = in_spark(SCRIPT, given, timeout_s=300, **{crashpoints.FOLDER: str(folder)})
+    assert not any(crashpoints.armed(folder, point) for point in points), "each was reached"
     assert found["warned"] == []
     assert found["rows left"] == []
     assert found["read"] == sum(found["sent"].values())
-    assert found["reported"] == [list(range(8))] * 27
+    assert found["reported"] == [list(range(8))] * 29
     counted = [orjson.loads(value) for value in real_kafka.values(f"{name}-out")]
     totals = {row["letter"]: row["n"] for row in counted}
     assert totals == found["sent"], "the last total of each letter"
