@@ -6,13 +6,14 @@ positions follow from the tokens, done epochs from the ledger and the progress t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import reduce
 
 from perseid.coordinator import (
     checkpoints,
     corrections,
+    epoch_ends,
     input_bytes,
     input_checks,
     timing,
@@ -23,14 +24,15 @@ from perseid.coordinator.job.chain import Issued, TokenChain
 from perseid.coordinator.job.checkpointing import Checkpointing
 from perseid.coordinator.job.health import Health
 from perseid.coordinator.job.inputs import Inputs
-from perseid.coordinator.job.ownership import Ownership
+from perseid.coordinator.job.ownership import Condition, Ownership
 from perseid.coordinator.job.positions import Positions, positions_past
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState
 from perseid.coordinator.token_time import Now
 from perseid.jobs.model.assignments import tasks_of
-from perseid.jobs.model.layout import Layout, build, upstream
+from perseid.jobs.model.layout import Layout, Task, build, upstream
 from perseid.jobs.model.spec import JobSpec
+from perseid.jobs.model.spread import spread_of
 from perseid.records import Assignment, WorkerInfo
 from perseid.topics.records import (
     EpochDone,
@@ -46,7 +48,8 @@ def adopted(
 ) -> JobState:
     """The job as loaded, in the phase that follows from its plan, entry and status."""
     plan = loaded.plan if loaded.begun else None
-    layout = build(loaded.program.spec, plan.layout if plan is not None else 1)
+    spec = loaded.program.spec
+    layout = build(spec, plan.layout if plan is not None else 1)
     unheard = job.unheard
     checkpointing = job.checkpointing
     seen = job.done if checkpointing.timing is not None else 0
@@ -56,7 +59,7 @@ def adopted(
     last = loaded.tokens[-1] if loaded.tokens else None
     job = JobState(
         name=job.name, entry=loaded.entry, transition_log=job.transition_log,
-        program=loaded.program, layout=layout, totals=job.totals,
+        program=loaded.program, layout=layout, spread=spread_of(spec, layout), totals=job.totals,
         chain=TokenChain(
             loaded.base, loaded.tokens, loaded.begun, loaded.highest_epoch,
             issued_s=now.monotonic_s, log_time=loaded.log_time,
@@ -85,7 +88,7 @@ def adopted(
         ownership = ownership.progressed(primary.fragment, done)
     job = _with_progress(replace(job, ownership=ownership), loaded.progress, now)
     job = _with_checks(job, loaded.progress)
-    reported = list(_reported(job, loaded.progress))
+    job, reported = _reported(job, loaded.progress)
     if reported:
         measured = job.checkpointing.measured(reported[-1][1].state_bytes)
         job = replace(job, checkpointing=measured)
@@ -104,21 +107,22 @@ def adopted(
 def _in_phase(
     job: JobState, loaded: JobLoaded, workers: Mapping[str, WorkerInfo], now: Now
 ) -> JobState:
-    status, entry, plan = loaded.status, loaded.entry, job.plan
+    status, entry = loaded.status, loaded.entry
     recorded = status if status is not None and status.job_uuid == entry.uuid else None
     error = recorded.error if recorded is not None else None
     job = replace(job, health=job.health.with_error(error))
     if recorded is not None and (recorded.state, recorded.counter) == ("failed", entry.counter):
         return job.move(Phase.FAILED, now, "loaded: it had failed")
-    if entry.desired == "stopped" and (plan is None or plan.owner is None):
+    if entry.desired == "stopped" and not job.ownership.owners:
         return job.move(Phase.STOPPED, now, "loaded: it had been stopped")
-    if corrections.is_wanted(entry, plan, status):
+    if corrections.is_wanted(entry, job.plan, status):
         job = replace(job, switch=job.switch.to_rewind(job.done))
     if error is not None:  # a new start: reports of the previous owner are outdated
         return job.move(Phase.WAITING, now, "loaded: it had failed and is wanted again")
-    if plan is None or plan.owner not in workers:
-        return job.move(Phase.WAITING, now, "loaded: without a live owner")
-    return job.move(Phase.RESTORING, now, "loaded: its owner lives")
+    live = [name for name, owner in job.ownership.owners.items() if owner in workers]
+    ownership = job.ownership.become(Condition.RESTORING, live)
+    why = "loaded: its owner lives" if live else "loaded: without a live owner"
+    return job.owned(ownership, now, why)
 
 
 def _positions(loaded: JobLoaded) -> Positions:
@@ -134,22 +138,34 @@ def _done(job: JobState, loaded: JobLoaded, layout: Layout, fragment: Assignment
     if dense:
         # An epoch that every sinking task has committed is done, except when a stateful task feeds
         # none of them: it may still have to log that epoch, or may have raised in it.
-        known.append(min(dense) - _lags(loaded.program.spec, layout))
+        known.append(min(dense) - _lags(loaded.program.spec, tasks))
     error = loaded.status.error if loaded.status is not None else None
     if error and loaded.status is not None and loaded.status.job_uuid == loaded.entry.uuid:
         known.append(int(error.get("epoch", 0)))
     for record in loaded.progress:
         if not isinstance(record, EpochDone | FragmentState):
             continue
-        if (record.job_uuid, record.fragment) == (loaded.entry.uuid, fragment.fragment):
+        if (record.job_uuid, record.fragment) != (loaded.entry.uuid, fragment.fragment):
+            continue
+        if not _may_be_rolled_back(job, record):
             known.append(job.chain.confirmed(record))
     return min(job.chain.tip.epoch, max(known))
 
 
-def _lags(spec: JobSpec, layout: Layout) -> bool:
-    """Whether a stateful task feeds no sink, so that it may lag the ledgers by one epoch."""
-    needed = upstream(spec, (task.operator for task in layout.ledger_tasks))
-    return any(task.operator not in needed for task in layout.stateful_tasks)
+def _lags(spec: JobSpec, tasks: Collection[Task]) -> bool:
+    """Whether a stateful task feeds no sink among these, so that it may lag the ledgers by one."""
+    needed = upstream(spec, (task.operator for task in tasks if task.ledger is not None))
+    return any(task.operator not in needed for task in tasks if task.stateful)
+
+
+def _may_be_rolled_back(job: JobState, record: EpochDone | FragmentState) -> bool:
+    """Whether a rewind may have rolled back the epoch, of a fragment that was ahead of others.
+
+    A FragmentState has no token; each rewind is followed by a new generation of all fragments.
+    """
+    if job.spread is None or job.plan is None or isinstance(record, EpochDone):
+        return False
+    return record.generation < job.plan.floor
 
 
 def _with_progress(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> JobState:
@@ -179,16 +195,26 @@ def _with_progress(job: JobState, records: tuple[ProgressRecord, ...], now: Now)
 
 def _reported(
     job: JobState, records: tuple[ProgressRecord, ...]
-) -> Iterator[tuple[Issued, EpochDone]]:
-    """The reports of done epochs whose tokens are remembered, one for each epoch."""
-    highest = 0
+) -> tuple[JobState, list[tuple[Issued, EpochDone]]]:
+    """The reports of ended epochs whose tokens are remembered, one for each epoch.
+
+    The job keeps the reports of epochs that not all fragments have ended.
+    """
+    fragments = [a.fragment for a in job.ownership.primaries]
+    ending, found, highest = job.inputs.ending, list[tuple[Issued, EpochDone]](), 0
     for record in records:
         if not isinstance(record, EpochDone) or record.job_uuid != job.entry.uuid:
             continue
         issued = job.chain.issued(job.chain.confirmed(record))
-        if issued is not None and issued.token.epoch > highest:
-            highest = issued.token.epoch
-            yield issued, record
+        if issued is None or issued.token.epoch <= highest:
+            continue
+        ending, ended = epoch_ends.reported(ending, record, fragments)
+        for end in ended:
+            of = job.chain.issued(end.epoch)
+            if of is not None:
+                highest = end.epoch
+                found.append((of, end))
+    return replace(job, inputs=job.inputs.awaits(ending)), found
 
 
 def _with_checks(job: JobState, records: tuple[ProgressRecord, ...]) -> JobState:
@@ -200,7 +226,7 @@ def _with_checks(job: JobState, records: tuple[ProgressRecord, ...]) -> JobState
         for r in records
         if isinstance(r, EpochDone) and r.job_uuid == job.entry.uuid and job.chain.confirmed(r)
         for c in r.checks
-        if c.epoch > carried_to
+        if carried_to < c.epoch <= job.done  # of later ones not all are known
     }
     checks = tuple(found[key] for key in sorted(found))
     job = replace(job, inputs=job.inputs.waiting((), carried_to))

@@ -22,7 +22,7 @@ from perseid.coordinator import (
     epoch_timeout,
     failing,
     issue,
-    placement,
+    owning,
     progress,
     sink_topics,
     sources,
@@ -41,7 +41,6 @@ from perseid.coordinator.actions import (
     AppendToken,
     LoadJob,
     PutFailures,
-    PutPlan,
     RemoveJob,
 )
 from perseid.coordinator.adoption import adopted
@@ -56,7 +55,7 @@ from perseid.errors import (
 )
 from perseid.errors.headline import headline
 from perseid.errors.texts import EVENT_MAX, cut
-from perseid.records import JobEntry, Plan
+from perseid.records import JobEntry
 from perseid.topics.records import Begin
 
 LOAD_RETRY_S = 0.5  # between attempts to read a job whose Kafka or store does not answer
@@ -215,7 +214,7 @@ def _drive(state: ClusterState, job: JobState, now: Now) -> Step:
         job, actions = corrections.correct(job, state.epoch, now)
         if job.switch.rewind_to is not None or job.phase in _ENDED:
             return job, actions
-    job, more = _own(state, job, now)
+    job, more = owning.own(state, job, now)
     actions += more
     if job.phase not in OWNED:
         return job, actions
@@ -236,51 +235,6 @@ def _begin(state: ClusterState, job: JobState, now: Now) -> Step:
     return replace(job, chain=job.chain.appends()), [AppendBegin(job.name, begin)]
 
 
-def _own(state: ClusterState, job: JobState, now: Now) -> Step:
-    """Ensures that a live worker owns the job."""
-    plan = job.plan
-    if plan is not None and plan.owner in state.workers and job.phase is not Phase.WAITING:
-        return job, []
-    actions: list[Action] = []
-    if job.phase is not Phase.WAITING:
-        gone = f"worker {plan.owner if plan else ''} is gone"
-        job, actions = failing.transient(job, now, gone, died=True)
-    if job.wants_stop and not job.entry.stop_checkpoint:
-        job, more = switching.finish_stop(job, now)
-        return job, actions + more
-    if corrections.may_replace_failed(job):
-        job, more = corrections.give_way(job, now)
-        return job, actions + more
-    shunned = [plan.owner] if plan is not None and plan.owner is not None else []
-    owner = placement.choose(
-        state.workers, placement.loads(state), shunned, placement.only_host(job)
-    )
-    if owner is None or now.monotonic_s < job.health.retry_s:
-        return job, actions
-    job, more = _place(job, owner, now)
-    return job, actions + more
-
-
-def _place(job: JobState, owner: str, now: Now) -> Step:
-    if job.program is None:
-        return job, []
-    plan, base, number = job.plan, job.chain.base, job.ownership.next_generation
-    if plan is not None:
-        new = plan.handed_to(owner, number)
-    else:
-        new = Plan.fused(
-            job.name, job.entry.uuid, number, owner, job.program.revision, job.program.archive,
-            layout=1, base_epoch=base.epoch, base_offset=base.offset,
-        )  # fmt: skip
-    why = job.transition_log[-1].partition(": ")[2] if job.transition_log else ""
-    new = replace(new, checkpoints=job.kept, reason=why)
-    if plan is not None and plan.owner is not None:
-        job = replace(job, totals=job.totals.restarted(elsewhere=owner != plan.owner))
-    job = replace(job, ownership=job.ownership.planned(new))
-    job = checkpoints.new_owner(job, new)
-    return job.move(Phase.RESTORING, now, f"placed on {owner}"), [PutPlan(job.name, new)]
-
-
 def _checkpoint(job: JobState) -> Step:
     manifest = checkpoints.complete(job)
     if manifest is None:
@@ -295,7 +249,7 @@ def _goal(state: ClusterState, job: JobState, now: Now) -> Step:
     if job.wants_switch:
         return switching.switch(job, state.epoch, now)
     job, actions = switching.rename_revision(job)
-    owner = state.workers.get(job.plan.owner or "") if job.plan is not None else None
+    owner = state.workers.get(job.ownership.owner or "")
     cores = owner.cores if owner is not None else None
     token = issue.next_token(job, state.epoch, now, cores=cores)
     if token is not None:
@@ -327,8 +281,8 @@ def _registry_seen(
             actions += more
         elif entry != job.entry:
             job = replace(job, entry=entry)  # the user asks for a checkpoint
-        if job.phase in OWNED and job.plan and job.plan.owner in left:
-            job = failing.left(job, now, job.plan.owner)
+        if job.phase in OWNED:
+            job = owning.without_left(job, left, now)
         damage = event.damaged.get(name, "")
         if damage and damage not in job.health.events:
             job = job.with_events(damage)  # the job keeps running on its last known entry

@@ -31,7 +31,6 @@ from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import JobState
 from perseid.coordinator.token_time import Now
 from perseid.errors import ProcessDied, RetryableError
-from perseid.jobs.model.layout import build
 from perseid.jobs.operations.change import incompatibilities, only_loosens
 from perseid.records import JobEntry, JobStatus, Plan
 from perseid.topics.records import Rewind
@@ -194,8 +193,8 @@ def _change_revision(job: JobState, now: Now, target: Program, reason: str) -> S
         revision=target.revision, archive=target.archive, reason=reason,
     )  # fmt: skip
     job = replace(
-        job, ownership=job.ownership.planned(plan), program=target,
-        layout=build(target.spec, plan.layout), switch=job.switch.completed().rewind_over(),
+        job.with_program(target, plan.layout), ownership=job.ownership.planned(plan),
+        switch=job.switch.completed().rewind_over(),
     ).with_events(reason)  # fmt: skip
     job, actions = failing.forgotten(job, now)
     return job, [PutPlan(job.name, plan), *actions]
@@ -235,4 +234,5 @@ def rewound(job: JobState, record: Rewind, now: Now) -> JobState:
     return replace(
         job, chain=job.chain.rewound(record.epoch, time), checkpointing=checkpointing,
         inputs=job.inputs.rewound(moved, record.epoch),
+        ownership=job.ownership.rewound(record.epoch),
     ).with_events(f"epochs above {record.epoch} taken back")  # fmt: skip

@@ -27,7 +27,7 @@ Step = tuple[JobState, list[Action]]
 
 
 def looked(job: JobState, now: Now) -> JobState:
-    """The job after another look in which its owner has reported no end of an epoch.
+    """The job after another look in which no end of its running epoch was reported.
 
     Looks that piled up while the leader was stalled arrive at once and count once.
     """
@@ -44,9 +44,11 @@ def is_up(job: JobState) -> bool:
 
 def fail(job: JobState, now: Now) -> Step:
     """The permanent failure; its text names what the epoch reads."""
-    owner, for_s = job.ownership.owner, job.health.stalled_for_s
+    owners = sorted({a.owner or "" for a in job.ownership.slowest})
+    workers = f"worker{'s' if len(owners) > 1 else ''} {', '.join(owners)}"
     text = (
-        f"epoch {job.done + 1} has not ended on worker {owner} after {for_s:.0f} s, and "
+        f"epoch {job.done + 1} has not ended on {workers} after "
+        f"{job.health.stalled_for_s:.0f} s, and "
         f"`epoch.timeout` of job.yaml allows no more{_reads(job)}"
     )
     advice = (

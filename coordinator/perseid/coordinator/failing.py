@@ -12,12 +12,14 @@ A new leader, or a job that is loaded again, restarts the count.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 from perseid.clocks import growing_s
 from perseid.coordinator import statuses
 from perseid.coordinator.actions import Action, PutFailures, PutPlan
+from perseid.coordinator.job.ownership import Condition
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState
 from perseid.coordinator.token_time import Now
@@ -31,7 +33,8 @@ from perseid.errors import (
 from perseid.errors.headline import headline
 from perseid.errors.settling import Repeated
 from perseid.errors.texts import EVENT_MAX, TEXT_MAX, cut
-from perseid.records import JobFailures
+from perseid.records import WHOLE, JobFailures
+from perseid.topics.records import EpochDone
 
 RETRY_FIRST_S = 0.5  # the first retry has no delay, the second has this one
 RETRY_MAX_S = 30.0
@@ -53,14 +56,37 @@ def with_tries(job: JobState, text: str) -> str:
     return f"{cut(text, TEXT_MAX - len(tries) - 1)}\n{tries}"
 
 
-def transient(job: JobState, now: Now, text: str, *, died: bool = False) -> Step:
-    """Counts a failure; the job is placed again after its delay. `died`: a process has died."""
-    failures = counted(job.health.failures, job, now, text)
+def origin(fragment: str) -> str:
+    """Where the answers come from that a fragment reports."""
+    return "worker" if fragment == WHOLE else f"worker of fragment {fragment}"
+
+
+def transient(
+    job: JobState, now: Now, fragments: Collection[str], text: str, *, died: bool = False
+) -> Step:
+    """Counts a failure; these fragments are placed again after its delay.
+
+    `died`: a process has died.
+    """
+    before = job.health.failures
+    failures = counted(before, job, now, text)
+    if before is not None and before.count and not job.health.fails_again(fragments):
+        failures = replace(failures, count=before.count)
     retry_s = now.monotonic_s + delay_s(failures.count)
-    health = job.health.failed(failures, job.done, retry_s, died=died)
+    health = job.health.failed(failures, fragments, job.done, retry_s, died=died)
     job = replace(job, health=health)
-    job = job.with_events(f"failure {failures.count}: {headline(failures.text)}")
-    return job.move(Phase.WAITING, now, text[:200]), [PutFailures(job.name, failures)]
+    title = f"failure {failures.count}{_of(job, fragments)}"
+    job = job.with_events(f"{title}: {headline(failures.text)}")
+    waiting = job.ownership.become(Condition.WAITING, fragments)
+    return job.owned(waiting, now, text[:200]), [PutFailures(job.name, failures)]
+
+
+def _of(job: JobState, fragments: Collection[str]) -> str:
+    """For events of a job of several fragments: which of them it concerns."""
+    if job.spread is None:
+        return ""
+    several = "s" if len(fragments) > 1 else ""
+    return f" of fragment{several} {', '.join(fragments)}"
 
 
 def counted(before: JobFailures | None, job: JobState, now: Now, text: str) -> JobFailures:
@@ -104,24 +130,29 @@ def _with_answer(job: JobState, where: str, answer: Repeated | None) -> JobState
     return job if health is job.health else replace(job, health=health)
 
 
-def handed_over(job: JobState, now: Now, worker: str) -> JobState:
-    """A leaving worker has ended its epoch: no failure, so the job is placed again at once."""
-    return _passed_on(job, now, f"worker {worker} leaves and hands it over after epoch {job.done}")
+def handed_over(job: JobState, now: Now, worker: str, fragment: str) -> JobState:
+    """A leaving worker has ended its epoch: no failure, so the fragment is placed again at once."""
+    done = job.ownership.done_by.get(fragment, job.done)
+    what = "it" if job.spread is None else f"fragment {fragment}"
+    text = f"worker {worker} leaves and hands {what} over after epoch {done}"
+    return _passed_on(job, now, [fragment], text)
 
 
-def left(job: JobState, now: Now, worker: str) -> JobState:
-    """An announced leave completed, and the worker's last report on the job was not seen."""
-    return _passed_on(job, now, f"worker {worker} has left, as announced")
+def left(job: JobState, now: Now, worker: str, fragments: Collection[str]) -> JobState:
+    """An announced leave completed, and the worker's last report on these was not seen."""
+    return _passed_on(job, now, fragments, f"worker {worker} has left, as announced")
 
 
-def _passed_on(job: JobState, now: Now, text: str) -> JobState:
-    job = replace(job, health=job.health.retry_at(now.monotonic_s)).with_events(text)
-    return job.move(Phase.WAITING, now, text)
+def _passed_on(job: JobState, now: Now, fragments: Collection[str], text: str) -> JobState:
+    if not job.ownership.are(Condition.WAITING):  # a delay after a failure is not cut short
+        job = replace(job, health=job.health.retry_at(now.monotonic_s))
+    waiting = job.ownership.become(Condition.WAITING, fragments)
+    return job.with_events(text).owned(waiting, now, text)
 
 
-def progressed(job: JobState, now: Now) -> Step:
+def progressed(job: JobState, record: EpochDone, now: Now) -> Step:
     """Clears the failures once an epoch is done that was not done at the last failure."""
-    job = answered(job, "worker")
+    job = answered(job, origin(record.fragment))
     if not job.health.is_failing or job.done <= job.health.failed_at:
         return job, []
     failures = JobFailures(job.entry.uuid, 0, now.wall_ms)
@@ -142,18 +173,21 @@ def permanent(job: JobState, now: Now, kind: str, text: str, next_step: str = ""
 
 
 def status_error(job: JobState, kind: str, text: str, next_step: str) -> dict[str, Any]:
-    """The error of a status. `epoch`: the last done one; `owner`: its host has the state logs."""
-    owner = job.ownership.owner
-    if owner is None and job.health.error is not None:  # the job has not run since
-        owner = job.health.error.get("owner")
-    return {
+    """The error of a status.
+
+    `epoch`: the last done one; `owner`, or `owners` by fragment: their hosts have the state logs.
+    """
+    error: dict[str, Any] = {
         "kind": cut(kind, EVENT_MAX), "text": cut(text), "next": cut(next_step), "epoch": job.done,
-        "owner": owner,
     }  # fmt: skip
+    before = job.health.error or {}  # if it has no owner, it has not run since
+    if job.spread is None:
+        return {**error, "owner": job.ownership.owner or before.get("owner")}
+    return {**error, "owners": {**before.get("owners", {}), **job.ownership.owners}}
 
 
 def has_owner(job: JobState) -> bool:
-    return job.ownership.owner is not None
+    return bool(job.ownership.owners)
 
 
 def disown(job: JobState, reason: str) -> Step:

@@ -9,9 +9,12 @@ another leader would compute the same.
 3.  Checkpoints are kept newest first, of epochs that are done.
 4.  What is collected is a checkpoint token of this chain, above the newest checkpoint.
 5.  A plan's generation is assigned; tokens have no higher one, and none of a higher leader.
-6.  An owned job has a program, a layout, an open chain and a plan with an owner.
-7.  Done epochs and generations never fall, under one UUID, without a load.
-8.  Another owner or other code comes with a higher generation.
+6.  An owned job has a program, a layout, an open chain and a plan; each of its fragments that does
+    not wait has an owner. The phase is the one that follows from what the fragments do.
+7.  Done epochs, of each fragment too, and generations never fall, under one UUID, without a load. A
+    rewind lowers fragments that were ahead to the new tip.
+8.  Another owner or other code comes with a higher generation. A fragment's rises only when it is
+    changed itself, to that of the plan; all others keep theirs with all that they have.
 9.  A token begins each partition where the one before it ended.
 10. Logs are trimmed only before the oldest kept checkpoint.
 """
@@ -26,7 +29,10 @@ from perseid.coordinator.job.checkpointing import Collecting
 from perseid.coordinator.job.positions import ranges_of
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import ClusterState, JobState
+from perseid.records import Plan
 from perseid.topics.records import Token
+
+_ACTIVE = OWNED | {Phase.WAITING}
 
 
 def broken(before: ClusterState, after: ClusterState, actions: Iterable[Action]) -> list[str]:
@@ -72,6 +78,8 @@ def of_job(job: JobState, leader: int) -> Iterator[str]:
         yield f"the plan has generation {plan.generation}, and {highest} is the highest"
     if job.phase in OWNED and not _is_runnable(job):
         yield f"it is {job.phase.value}, without an owner, program, layout or chain"
+    if job.phase in _ACTIVE and job.phase is not job.ownership.phase:
+        yield f"it is {job.phase.value}, and its fragments are {job.ownership.phase.value}"
 
 
 def _of_tokens(job: JobState, leader: int) -> Iterator[str]:
@@ -114,9 +122,10 @@ def _is_collectable(job: JobState, collecting: Collecting) -> bool:
 
 
 def _is_runnable(job: JobState) -> bool:
-    plan, layout = job.plan, job.layout
+    plan, layout, waiting = job.plan, job.layout, job.ownership.waiting
     return (
-        job.chain.begun and job.program is not None and plan is not None and plan.owner is not None
+        job.chain.begun and job.program is not None and plan is not None
+        and all(own.owner is not None or own in waiting for own in plan.primaries)
         and layout is not None and layout.number == plan.layout
     )  # fmt: skip
 
@@ -131,12 +140,37 @@ def _of_step(old: JobState, job: JobState) -> Iterator[str]:
             f"done epoch or generation fell from {old.done}, {was_highest} to {job.done}, {highest}"
         )
     was, plan = old.plan, job.plan
-    if was is not None and plan is not None and plan.generation <= was.generation:
-        if (plan.owner, plan.archive, plan.layout) != (was.owner, was.archive, was.layout):
-            yield f"owner, code or layout changed under generation {plan.generation}"
+    if was is not None and plan is not None:
+        yield from _of_plans(was, plan)
+        if plan.layout == was.layout:
+            yield from _of_fragments(old, job)
     token = job.chain.last_token
     if token is not None and token.epoch == old.chain.tip.epoch + 1:
         yield from _of_ranges(old, token)
+
+
+def _of_plans(was: Plan, plan: Plan) -> Iterator[str]:
+    kept = {own.fragment: own for own in was.assignments}
+    if plan.generation <= was.generation:
+        if (plan.archive, plan.layout) != (was.archive, was.layout):
+            yield f"code or layout changed under generation {plan.generation}"
+    for own in plan.assignments:
+        before = kept.get(own.fragment)
+        if before is not None and own.generation == before.generation:
+            if own != before:
+                yield f"fragment {own.fragment} changed under generation {own.generation}"
+        elif own.generation != plan.generation or plan.generation <= was.generation:
+            yield (
+                f"fragment {own.fragment} has generation {own.generation} since plan "
+                f"{plan.generation}, which followed {was.generation}"
+            )
+
+
+def _of_fragments(old: JobState, job: JobState) -> Iterator[str]:
+    for own in job.ownership.primaries:
+        done, was = job.ownership.done_of(own), old.ownership.done_by.get(own.fragment, 0)
+        if done < min(was, job.chain.tip.epoch):
+            yield f"done epoch of fragment {own.fragment} fell from {was} to {done}"
 
 
 def _of_ranges(old: JobState, token: Token) -> Iterator[str]:

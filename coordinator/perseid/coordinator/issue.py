@@ -20,16 +20,19 @@ from perseid.coordinator import (
     watermark,
 )
 from perseid.coordinator.job.chain import Issued
+from perseid.coordinator.job.ownership import Condition
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import JobState
-from perseid.coordinator.splits import ordered_sources, split
+from perseid.coordinator.splits import by_share, ordered_sources, split
 from perseid.coordinator.token_time import Now
 from perseid.jobs.model.spec import EpochSpec
+from perseid.records import Assignment
 from perseid.topics.records import EpochDone, SourceRange, Token
 
 IDLE_TOKEN_S = 10.0  # contracts.md: an idle job gets one token every 10 s
 CREDITS_IDLE = 1  # without backlog the next epoch takes what arrived during this one
 CREDITS_BACKLOG = 2  # with backlog the worker finds the next token when it ends an epoch
+AHEAD_MAX = 200  # epochs from the slowest fragment to the tip: what it has to catch up with
 SIZE_FIRST = 20_000  # of a job whose speed is not known yet
 SIZE_MIN = 500  # no epoch is made smaller to meet its target: overhead would dominate
 WORK_SHARE_MIN = 0.5  # of an epoch's time: less work than overhead would be a downward spiral
@@ -67,13 +70,37 @@ def final_token(
 
 
 def may_issue(job: JobState) -> bool:
-    """Whether the job has a credit for another epoch."""
+    """Whether the job has a credit for another epoch.
+
+    A part of a job that does not depend on a lost worker continues: see `_able`, AHEAD_MAX.
+    """
     if job.chain.appending or not job.chain.begun or job.phase not in OWNED:
         return False
     if job.inputs.truncated is not None:
         return False
-    running = job.phase is Phase.RUNNING
-    return job.in_flight < (CREDITS_BACKLOG if running and job.inputs.has_backlog else CREDITS_IDLE)
+    if job.in_flight >= AHEAD_MAX:
+        return False
+    able = _able(job)
+    done = min((job.ownership.done_of(a) for a in able), default=job.done)
+    ahead = CREDITS_BACKLOG if able and job.inputs.has_backlog else CREDITS_IDLE
+    return job.chain.tip.epoch - done < ahead
+
+
+def _able(job: JobState) -> list[Assignment]:
+    """The fragments whose epochs are waited for: all of them, if all run.
+
+    A fragment that waits for one without an owner, or for one that catches up after a restore, does
+    not hold back the others. Without any such trouble none is further from the tip than credits
+    allow, so one that is further catches up.
+    """
+    primaries, tip = job.ownership.primaries, job.chain.tip.epoch
+    if job.spread is None:
+        return list(primaries) if job.phase is Phase.RUNNING else []
+    ready = {
+        a.split for a in job.ownership.are(Condition.RUNNING)
+        if tip - job.ownership.done_of(a) <= CREDITS_BACKLOG
+    }  # fmt: skip
+    return [a for a in primaries if a.split is not None and job.spread.waits_for(a.split) <= ready]
 
 
 def _first_of_its_revision(job: JobState) -> bool:
@@ -133,7 +160,11 @@ def make_token(
     if job.plan is None or job.program is None:
         raise ValueError(f"job {job.name} has no plan to issue tokens under")
     spec = job.program.spec
-    tasks = min(filter(None, (spec.parallelism, cores)))
+    if job.spread is not None:
+        splits = by_share(ranges, job.spread)
+    else:
+        tasks = min(filter(None, (spec.parallelism, cores)))
+        splits = split(ranges, tasks, ordered_sources(spec), job.inputs.positions)
     return Token(
         coordinator_epoch=coordinator_epoch,
         job_uuid=job.entry.uuid,
@@ -141,13 +172,13 @@ def make_token(
         previous_offset=job.chain.tip.offset,
         revision=job.plan.revision,
         layout=job.plan.layout,
-        splits=split(ranges, tasks, ordered_sources(spec), job.inputs.positions),
+        splits=splits,
         time_ms=int(token_time.passed(job.chain.time, now.time_ms, now).ms),
         watermark_ms=watermark.next_ms(job),
         checkpoint=checkpoint,
         final=final,
         checks=input_checks.carried(job.inputs.checks),
-        generation=job.plan.generation,
+        generation=job.plan.floor,
     )
 
 

@@ -7,6 +7,9 @@
     STOPPED    the user stopped it
     FAILED     it cannot resume until a person changes something
 
+Of a job of several fragments each one waits, restores or runs: the job is WAITING while all of them
+wait, RUNNING while all of them run, and RESTORING otherwise (`Ownership.phase`).
+
 What the user wants (run, stop, switch, remove) is not a state: it is the difference between the
 job's entry and its plan, see `switching`. A transition that is not in the table is a defect and
 raises an error with the job's transition log; staying in a state is always allowed.
@@ -28,7 +31,7 @@ class Phase(Enum):
     FAILED = "failed"
 
 
-OWNED = frozenset({Phase.RESTORING, Phase.RUNNING})  # a live worker owns it
+OWNED = frozenset({Phase.RESTORING, Phase.RUNNING})  # it, or a fragment of it, has a live owner
 _ACTIVE = OWNED | {Phase.WAITING}
 _ENDED = frozenset({Phase.STOPPED, Phase.FAILED})
 

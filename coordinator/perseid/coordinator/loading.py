@@ -30,8 +30,9 @@ from perseid.coordinator.job.program import Program
 from perseid.coordinator.token_time import Time
 from perseid.errors import PermanentError, ReplayDataLost, lost_by_broker
 from perseid.jobs.model import assignments
-from perseid.jobs.model.layout import build
+from perseid.jobs.model.layout import Layout, build
 from perseid.jobs.model.spec import JobSpec
+from perseid.jobs.model.spread import spread_of
 from perseid.jobs.model.trees import fetch_archive, read_folder
 from perseid.jobs.operations import change
 from perseid.jobs.validation import parse
@@ -168,7 +169,9 @@ class Loader:
         revision, archive = (plan or entry).revision, (plan or entry).archive
         program = Program(revision, archive, self._spec(archive))
         if plan is not None:
-            assignments.check(plan, build(program.spec, plan.layout))
+            layout = build(program.spec, plan.layout)
+            assignments.check(plan, layout)
+            assignments.check_cut(plan, spread_of(program.spec, layout))
         number = plan.layout if plan is not None else 1
         own_topics.make(self._clients.topics, program.spec, number, in_force=plan is not None)
         changed = plan is not None and entry.archive != plan.archive
@@ -193,8 +196,7 @@ class Loader:
         if base is not None:
             _check_tip(job, max([base.epoch, *(i.token.epoch for i in tokens)]), ledger)
         if plan is not None:
-            partitions = range(build(program.spec, plan.layout).ledger_partitions)
-            _check_reported(plan, tokens, progress, {p: ledger.get(p, 0) for p in partitions})
+            _check_reported(plan, build(program.spec, plan.layout), tokens, progress, ledger)
         return JobLoaded(
             job=job, entry=entry, program=program, plan=plan, generation=generation,
             pointers=pointers, status=status, failures=registry.failures(job),
@@ -443,21 +445,29 @@ def _check_tip(job: str, tip: int, ledger: Mapping[int, int]) -> None:
 
 
 def _check_reported(
-    plan: Plan, tokens: Sequence[Issued], progress: Sequence[ProgressRecord],
+    plan: Plan, layout: Layout, tokens: Sequence[Issued], progress: Sequence[ProgressRecord],
     ledger: Mapping[int, int],
 ) -> None:  # fmt: skip
-    """Checks that every ledger partition holds each epoch of this layout reported as done."""
+    """Checks that ledger partitions hold each epoch of this layout that was reported as done.
+
+    That is by their own fragment: others may be ahead of it.
+    """
     offsets = {issued.token.epoch: issued.offset for issued in tokens}
-    done = [
-        r.epoch for r in progress
-        if isinstance(r, EpochDone) and r.job_uuid == plan.job_uuid and r.epoch > plan.base_epoch
-        and offsets.get(r.epoch) == r.token_offset
+    done: dict[str, int] = {}
+    for r in progress:
+        if isinstance(r, EpochDone) and r.job_uuid == plan.job_uuid and r.epoch > plan.base_epoch:
+            if offsets.get(r.epoch) == r.token_offset:
+                done[r.fragment] = max(r.epoch, done.get(r.fragment, 0))
+    lagged = [
+        (task.ledger, ledger.get(task.ledger, 0), done[own.fragment])
+        for own in plan.primaries if own.fragment in done
+        for task in assignments.tasks_of(own, layout)
+        if task.ledger is not None and ledger.get(task.ledger, 0) < done[own.fragment]
     ]  # fmt: skip
-    lagged = {p: epoch for p, epoch in ledger.items() if epoch < max(done, default=0)}
     if lagged:
-        partition, epoch = min(lagged.items())
+        partition, epoch, reported = min(lagged)
         raise lost_by_broker(
-            f"{names.ledger(plan.job)}[{partition}] ends with epoch {epoch}, and epoch {max(done)} "
+            f"{names.ledger(plan.job)}[{partition}] ends with epoch {epoch}, and epoch {reported} "
             "was reported as committed"
         )
 

@@ -20,7 +20,8 @@ from perseid.coordinator.job.switch import Switch
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.token_time import Now, Time
 from perseid.coordinator.totals import Totals
-from perseid.jobs.model.layout import Layout
+from perseid.jobs.model.layout import Layout, build
+from perseid.jobs.model.spread import Spread, spread_of
 from perseid.records import (
     CheckpointPointer,
     JobEntry,
@@ -46,6 +47,7 @@ class JobState:
     loading_s: float = 0.0  # when that was begun, or was last reported to take long
     program: Program | None = None  # of the plan, or of the entry while there is no plan
     layout: Layout | None = None
+    spread: Spread | None = None  # its fragments in this layout, if it has several
     unheard: str = ""  # why workers' reports may be missing, until it is loaded
     chain: TokenChain = field(default_factory=TokenChain)
     inputs: Inputs = field(default_factory=Inputs)
@@ -96,6 +98,15 @@ class JobState:
         loading_s = now.monotonic_s if phase is Phase.LOADING else self.loading_s
         transition_log = (*self.transition_log, line)[-TRANSITIONS_MAX:]
         return replace(self, phase=phase, transition_log=transition_log, loading_s=loading_s)
+
+    def owned(self, ownership: Ownership, now: Now, why: str) -> JobState:
+        """With that ownership, in the phase that follows from it."""
+        return replace(self, ownership=ownership).move(ownership.phase, now, why)
+
+    def with_program(self, program: Program, layout: int) -> JobState:
+        """With this program in the layout of that number."""
+        made = build(program.spec, layout)
+        return replace(self, program=program, layout=made, spread=spread_of(program.spec, made))
 
     def with_events(self, *lines: str) -> JobState:
         """With more events for users."""

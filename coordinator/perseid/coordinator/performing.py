@@ -126,7 +126,8 @@ class Performer:
     def _put(self, action: act.Action) -> None:
         match action:
             case act.PutPlan(plan=plan):
-                _log.info("plan: owner %s, revision %s: %s", plan.owner, plan.revision,
+                owners = ", ".join(str(own.owner) for own in plan.assignments)
+                _log.info("plan: owner %s, revision %s: %s", owners, plan.revision,
                           plan.reason, extra=fields_of(action))  # fmt: skip
                 self._fenced.put_plan(plan)
             case act.PutStatus(job=job, status=status):

@@ -1,5 +1,6 @@
-"""Chooses the worker for a job: the live one with the fewest jobs, the oldest among equals.
+"""Chooses the worker for a fragment: the live one with the fewest, the oldest among equals.
 
+Of a job of several fragments they go to different workers where the jobs' fragments are as many.
 If a corrected revision ends a job's failed epoch, the job returns to the host that has its state
 logs: another host would compute again what follows the checkpoint, with the corrected code.
 
@@ -12,8 +13,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from perseid.coordinator.job.ownership import Condition
 from perseid.coordinator.model import ClusterState, JobState
-from perseid.records import WorkerInfo
+from perseid.records import Assignment, Plan, WorkerInfo
 
 
 def loads(state: ClusterState) -> Counter[str]:
@@ -23,7 +25,39 @@ def loads(state: ClusterState) -> Counter[str]:
     return Counter(owner for owner in owners if owner is not None and owner in state.workers)
 
 
-def only_host(job: JobState) -> str | None:
+def owners(state: ClusterState, job: JobState, plan: Plan) -> dict[str, str]:
+    """By fragment of `plan`, who is to run those that wait; empty if no worker may."""
+    loaded, found = loads(state), dict[str, str]()
+    waiting = [
+        a for a in plan.primaries if job.ownership.condition(a.fragment) is Condition.WAITING
+    ]
+    own = Counter(a.owner for a in plan.primaries if a not in waiting)
+    for fragment in waiting:
+        shunned = [fragment.owner] if fragment.owner is not None else []
+        chosen = choose(state.workers, loaded, shunned, only_host(job, fragment), own)
+        if chosen is None:
+            return {}
+        found[fragment.fragment] = chosen
+        loaded[chosen] += 1
+        own[chosen] += 1
+    return found
+
+
+def crowded(state: ClusterState, job: JobState) -> str:
+    """The event for a job that has fewer workers than its user wants; empty if it has enough."""
+    if job.spread is None or job.program is None:
+        return ""
+    wanted = min(job.program.spec.placement.spread, len(job.spread.shares))
+    live = sum(not worker.leaving for worker in state.workers.values())
+    if live >= wanted:
+        return ""
+    return (
+        f"`placement: {{spread: {wanted}}}` wants {wanted} workers, and {live} are live: some run "
+        "several of its fragments"
+    )
+
+
+def only_host(job: JobState, fragment: Assignment) -> str | None:
     """The owner whose host has the only copy of another revision's state, if any."""
     plan = job.plan
     if plan is None:
@@ -32,25 +66,29 @@ def only_host(job: JobState) -> str | None:
     later = (i.token for i in job.chain.tokens if i.token.epoch > saved)
     if all(token.revision == plan.revision for token in later):
         return None
-    owner: str | None = plan.owner or (job.health.error or {}).get("owner")
-    return owner
+    error = job.health.error or {}
+    before: str | None = error.get("owners", {}).get(fragment.fragment) or error.get("owner")
+    return fragment.owner or before
 
 
 def choose(
     workers: Mapping[str, WorkerInfo], loaded: Mapping[str, int], avoid: Iterable[str] = (),
-    near: str | None = None,
+    near: str | None = None, own: Mapping[str | None, int] | None = None,
 ) -> str | None:  # fmt: skip
-    """The incarnation to run a job; one of `avoid` only if there is no other.
+    """The incarnation to run a fragment; one of `avoid` only if there is no other.
 
-    Leaving workers get no job. `near`: an incarnation whose host is preferred while its worker
-    lives there.
+    Leaving workers get none. `near`: an incarnation whose host is preferred while its worker lives
+    there. `own`: how many fragments of the same job each has, which decides among equals.
     """
+    mates = own if own is not None else {}
     shunned = set(avoid)
     worker = near.rpartition("-")[0] if near is not None else None
     hosts = {info.host for info in workers.values() if info.id == worker}
     open_to = [w for w, i in workers.items() if not i.leaving]
     ranked = sorted(
         open_to,
-        key=lambda w: (w in shunned, workers[w].host not in hosts, loaded.get(w, 0), w),
-    )
+        key=lambda w: (
+            w in shunned, workers[w].host not in hosts, loaded.get(w, 0), mates.get(w, 0), w
+        ),
+    )  # fmt: skip
     return ranked[0] if ranked else None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from perseid.coordinator import (
     checkpoints,
     corrections,
+    epoch_ends,
     failing,
     input_bytes,
     input_checks,
@@ -17,6 +18,7 @@ from perseid.coordinator import (
 )
 from perseid.coordinator.actions import Action
 from perseid.coordinator.job.inputs import Done, Inputs
+from perseid.coordinator.job.ownership import Condition
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import JobState
 from perseid.coordinator.token_time import Now
@@ -31,6 +33,8 @@ from perseid.topics.records import (
 )
 
 Step = tuple[JobState, list[Action]]
+
+_ACTIVE = OWNED | {Phase.WAITING}
 
 
 def seen(job: JobState, record: ProgressRecord, now: Now) -> Step:
@@ -47,9 +51,10 @@ def seen(job: JobState, record: ProgressRecord, now: Now) -> Step:
         case PartFailed():
             return checkpoints.part_failed(job, record), []
         case FragmentState():
-            before = job.phase
+            had_owner = _is_live(job, record.fragment)
             job, actions = _fragment(job, record, now)
-            if before in OWNED and job.phase is Phase.WAITING and _is_fenced(record):
+            ended = job.phase in _ACTIVE and not _is_live(job, record.fragment)
+            if had_owner and ended and _is_fenced(record):
                 job = job.move(Phase.LOADING, now, "its owner was fenced, and not by this leader")
                 job = replace(job, load_at_s=now.monotonic_s)
             return job, actions
@@ -61,20 +66,30 @@ def _is_fenced(record: FragmentState) -> bool:
 
 
 def replayed(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> Step:
-    """Applies the owner's last report to a job that has just been loaded; older ones are outdated.
+    """Applies each owner's last report to a job that has just been loaded; older ones are outdated.
 
     A fragment that has ended reports nothing more: records after its end had an unknown outcome and
     arrived late.
     """
-    reports = (r for r in records if isinstance(r, EpochDone | FragmentState))
-    ours = [r for r in reports if _of_owner(job, r) and _has_state(r)]
-    if not ours:
-        return job, []
+    reports = [
+        r for r in records
+        if isinstance(r, EpochDone | FragmentState) and _of_owner(job, r) and _has_state(r)
+    ]  # fmt: skip
+    actions: list[Action] = []
+    for own in job.ownership.primaries:
+        ours = [r for r in reports if r.fragment == own.fragment]
+        if ours and job.phase in OWNED:  # the failure of one fragment may end the job
+            job, more = _last_report(job, ours, now)
+            actions += more
+    return job, actions
+
+
+def _last_report(job: JobState, ours: list[EpochDone | FragmentState], now: Now) -> Step:
     ends = [r for r in ours if isinstance(r, FragmentState) and r.state in ("failed", "stopped")]
     last = ends[0] if ends else ours[-1]
     if isinstance(last, FragmentState):
         return _fragment(job, last, now)
-    return _running(job, now), []
+    return _running(job, last.fragment, now), []
 
 
 def _has_state(record: EpochDone | FragmentState) -> bool:
@@ -91,27 +106,44 @@ def _of_owner(job: JobState, record: EpochDone | FragmentState) -> bool:
     )  # fmt: skip
 
 
+def _is_live(job: JobState, fragment: str) -> bool:
+    """Whether a live worker owns the fragment, as far as is known."""
+    return job.phase in OWNED and job.ownership.condition(fragment) is not Condition.WAITING
+
+
 def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
     epoch = job.chain.confirmed(record)
     if epoch == 0 or epoch > job.chain.tip.epoch:
         return job, []  # of a token that was rolled back
-    before = job.done
+    before, delays = job.done, _delays_others(job, record.fragment)
+    fragments = [a.fragment for a in job.ownership.primaries]
+    ending, ended = epoch_ends.reported(job.inputs.ending, record, fragments)
+    ownership = job.ownership.committed(record.fragment, epoch)
     job = replace(
-        job, ownership=job.ownership.committed(record.fragment, epoch),
-        totals=job.totals.counted(record), health=job.health.progressed(epoch),
+        job, ownership=ownership, inputs=job.inputs.awaits(ending),
+        health=job.health.progressed(min(epoch, ownership.done)),
     )  # fmt: skip
-    if job.done > before:
-        checks = tuple(c for c in record.checks if c.epoch > job.inputs.checks_to)
-        job = input_checks.with_checks(job, checks)
-        job = replace(
-            job, inputs=_measured(job, record, now),
-            checkpointing=job.checkpointing.measured(record.state_bytes),
-        )  # fmt: skip
-        job = pressure.seen(timing.seen(job, record, now), record.states)
+    for end in ended:
+        job = _ended(job, end, now, is_new=end.epoch > before, is_whole=end is ended[-1])
     if not _of_owner(job, record):
         return job, []  # a previous owner ended its epoch: it counts, but that owner is not running
-    job, actions = failing.progressed(_running(job, now), now)
-    return job, actions
+    return failing.progressed(_running(job, record.fragment, now, delays=delays), record, now)
+
+
+def _ended(job: JobState, end: EpochDone, now: Now, *, is_new: bool, is_whole: bool) -> JobState:
+    """The job after the end of an epoch; `is_whole`: all fragments have reported it."""
+    job = replace(job, totals=job.totals.counted(end))
+    if not is_new:
+        return job
+    checks = tuple(c for c in end.checks if c.epoch > job.inputs.checks_to)
+    job = input_checks.with_checks(job, checks)
+    if not is_whole:
+        return job
+    job = replace(
+        job, inputs=_measured(job, end, now),
+        checkpointing=job.checkpointing.measured(end.state_bytes),
+    )  # fmt: skip
+    return pressure.seen(timing.seen(job, end, now), end.states)
 
 
 def _measured(job: JobState, record: EpochDone, now: Now) -> Inputs:
@@ -120,29 +152,39 @@ def _measured(job: JobState, record: EpochDone, now: Now) -> Inputs:
     return job.inputs.measured(done, issue.adapted_size(job, record), record_bytes)
 
 
-def _running(job: JobState, now: Now) -> JobState:
-    if job.phase is Phase.RESTORING:
-        job = job.move(Phase.RUNNING, now, "its owner runs it")
-    return replace(job, health=job.health.waits_no_more())
+def _delays_others(job: JobState, fragment: str) -> bool:
+    """Whether no fragment has done less: its report is progress of the whole job."""
+    return any(a.fragment == fragment for a in job.ownership.slowest)
+
+
+def _running(job: JobState, fragment: str, now: Now, *, delays: bool = True) -> JobState:
+    """The fragment's owner runs it. `delays`: before its report, `_delays_others`."""
+    if job.phase in OWNED and job.ownership.condition(fragment) is Condition.RESTORING:
+        running = job.ownership.become(Condition.RUNNING, [fragment])
+        what = "its owner runs it" if job.spread is None else f"fragment {fragment} runs"
+        job = job.owned(running, now, what)
+    return replace(job, health=job.health.waits_no_more()) if delays else job
 
 
 def _fragment(job: JobState, record: FragmentState, now: Now) -> Step:
-    if not _of_owner(job, record) or job.phase not in OWNED:
+    if not _of_owner(job, record) or not _is_live(job, record.fragment):
         return job, []
+    delays = _delays_others(job, record.fragment)
     job = job.with_events(*record.events)
     if record.state == "failed":
         return _failed(_progressed(job, record, record.epoch), record, now)
     if record.state == "stopped":
         job = _progressed(job, record, record.epoch)
-        return failing.handed_over(job, now, record.incarnation), []
+        return failing.handed_over(job, now, record.incarnation, record.fragment), []
     if record.state == "running":
         job = _progressed(job, record, job.chain.confirmed(record))
         if record.restored_from:
             job = job.with_events(
                 f"generation {record.generation} restored from {record.restored_from}"
             )
-        return _running(checkpoints.superseded(job, record), now), []
-    return (_repeated(job, record, now) if record.state == "repeated" else job), []
+        job = checkpoints.superseded(job, record)
+        return _running(job, record.fragment, now, delays=delays), []
+    return (_repeated(job, record, now, delays) if record.state == "repeated" else job), []
 
 
 def _progressed(job: JobState, record: FragmentState, epoch: int) -> JobState:
@@ -151,7 +193,7 @@ def _progressed(job: JobState, record: FragmentState, epoch: int) -> JobState:
     return replace(job, ownership=job.ownership.progressed(record.fragment, done))
 
 
-def _repeated(job: JobState, record: FragmentState, now: Now) -> JobState:
+def _repeated(job: JobState, record: FragmentState, now: Now, delays: bool) -> JobState:
     """Applies the owner's repeated report after reports were lost.
 
     The end of its last epoch and parts of a checkpoint may be among them.
@@ -162,16 +204,18 @@ def _repeated(job: JobState, record: FragmentState, now: Now) -> JobState:
     collecting = job.checkpointing.collecting
     if collecting is not None and collecting.epoch <= record.epoch:
         job = checkpoints.aborted(job, "word of its parts was lost")
-    return _running(job, now)
+    return _running(job, record.fragment, now, delays=delays)
 
 
 def _failed(job: JobState, record: FragmentState, now: Now) -> Step:
     kind = record.error_kind or "PermanentError"
     text = record.error or "the fragment failed without a reason"
-    job = replace(job, health=job.health.tried(kind))
+    if job.health.fails_again([record.fragment]):
+        job = replace(job, health=job.health.tried(kind))
     if job.health.unexpected >= failing.TRIES_MAX:
         return corrections.fail(job, now, kind, failing.with_tries(job, text))
-    job, text, final = failing.settled(job, "worker", kind, text, now)
+    job, text, final = failing.settled(job, failing.origin(record.fragment), kind, text, now)
     if final or record.permanent:
         return corrections.fail(job, now, PermanentError.__name__ if final else kind, text)
-    return failing.transient(job, now, text, died=kind == ProcessDied.__name__)
+    died = kind == ProcessDied.__name__
+    return failing.transient(job, now, [record.fragment], text, died=died)

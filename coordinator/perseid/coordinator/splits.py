@@ -5,6 +5,8 @@ partition, or one partition that holds most records), ranges are split: tasks th
 one partition that follow each other in task order. Consumers take rows in that order, so each
 consumer still sees a partition's rows in order. Only rows that reach a sink without a shuffle by
 key would lose it: each task has its own writer and commits separately.
+
+A job of several fragments has one split for each of them, whatever it holds: `by_share`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from heapq import heapreplace
 
 from perseid.jobs.model.layout import host
 from perseid.jobs.model.spec import JobSpec
+from perseid.jobs.model.spread import Spread
 from perseid.topics.records import SourceRange, Split
 
 SPLIT_RECORDS_MIN = 20_000  # below it, a second source task costs more than it saves
@@ -48,6 +51,14 @@ def split(
     if _largest(dealt) * tasks > UNEVEN * records:
         dealt = min(dealt, _cut(in_order, tasks, ordered), key=_largest)
     return tuple(tuple(found) for found in dealt if found)
+
+
+def by_share(ranges: Iterable[SourceRange], spread: Spread) -> tuple[Split, ...]:
+    """One split for each fragment, in their order; empty where a fragment has nothing to read."""
+    dealt: list[list[SourceRange]] = [[] for _ in spread.shares]
+    for r in sorted(ranges, key=lambda r: (r.source, r.partition)):
+        dealt[spread.split_of(r.source, r.partition)].append(r)
+    return tuple(map(tuple, dealt))
 
 
 def _in_turn(

@@ -9,6 +9,7 @@ Switch:  1. no more input is named under the old revision, and the new program i
          The layout rises in step 3 only, so every token runs in the layout that it names.
 Rescale: a switch to another number of operator partitions. The results of the old partitions are
          committed and in that checkpoint; the new owner redistributes their state and resumes.
+Spread:  a switch to another number of fragments likewise; those without an owner are placed next.
 
 `corrections` handles the change of a failed job.
 """
@@ -19,12 +20,14 @@ from dataclasses import replace
 
 from perseid.coordinator import checkpoints, failing, issue
 from perseid.coordinator.actions import Action, AppendToken, LoadProgram, PutPlan
+from perseid.coordinator.job.ownership import Ownership
 from perseid.coordinator.job.program import Program
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import JobState
 from perseid.coordinator.token_time import Now
-from perseid.jobs.model.layout import build
+from perseid.jobs.model import assignments
 from perseid.jobs.operations.change import needs_new_layout, resized
+from perseid.records import Plan
 
 Step = tuple[JobState, list[Action]]
 
@@ -121,12 +124,13 @@ def adopt_program(job: JobState, target: Program, now: Now) -> Step:
     tip = job.chain.tip
     grown = needs_new_layout(job.program.spec, target.spec)
     sizes = ", ".join(resized(job.program.spec, target.spec))
-    next_one = job.plan.handed_to(job.plan.owner, job.ownership.next_generation)
+    rescaled = bool(sizes) or (job.plan.rescaled and job.plan.base_epoch == tip.epoch)
+    before, layout = job.ownership, job.plan.layout + grown
+    job = job.with_program(target, layout)
     plan = replace(
-        next_one.based_on(tip.epoch, tip.offset),  # older tokens are not its own
-        revision=target.revision, archive=target.archive, layout=job.plan.layout + grown,
-        reason=f"switch to revision {target.revision}", checkpoints=job.kept,
-        rescaled=bool(sizes) or (job.plan.rescaled and job.plan.base_epoch == tip.epoch),
+        _renewed(job, before, grown=grown).based_on(tip.epoch, tip.offset),  # none of older tokens
+        revision=target.revision, archive=target.archive, layout=layout,
+        reason=f"switch to revision {target.revision}", checkpoints=job.kept, rescaled=rescaled,
     )  # fmt: skip
     if sizes:
         job = job.with_events(f"rescaled after epoch {tip.epoch}: {sizes}")
@@ -134,13 +138,26 @@ def adopt_program(job: JobState, target: Program, now: Now) -> Step:
     kept = {k: p for k, p in job.inputs.positions.items() if sources.get(k[0]) == p.topic}
     positions = {**job.switch.starts, **kept}
     job = replace(
-        job, ownership=job.ownership.planned(plan), program=target,
-        layout=build(target.spec, plan.layout), switch=job.switch.completed(),
-        inputs=job.inputs.switched(positions, now.monotonic_s),
-    ).with_events(
-        f"switched to revision {target.revision} after epoch {tip.epoch}"
-    )  # fmt: skip
+        job, switch=job.switch.completed(), inputs=job.inputs.switched(positions, now.monotonic_s)
+    ).with_events(f"switched to revision {target.revision} after epoch {tip.epoch}")
     if job.phase in OWNED:
-        job = job.move(Phase.RESTORING, now, plan.reason)
+        job = job.owned(before.planned(plan), now, plan.reason)
+    else:
+        job = replace(job, ownership=before.planned(plan))
     job, actions = failing.forgotten(job, now)
     return job, [PutPlan(job.name, plan), *actions]
+
+
+def _renewed(job: JobState, before: Ownership, *, grown: bool) -> Plan:
+    """All fragments under a new generation, in another layout with its partitions.
+
+    A fragment keeps its owner where there was one of its name; others are placed next.
+    """
+    assert before.plan is not None
+    renewed = before.plan.renewed(before.next_generation)
+    if not grown:
+        return renewed
+    made = assignments.cut(renewed, job.spread)
+    owners = before.owners
+    kept = tuple(replace(a, owner=owners.get(a.fragment)) for a in made.assignments)
+    return replace(made, assignments=kept)

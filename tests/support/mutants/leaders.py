@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from perseid.coordinator import core, corrections, progress
+from perseid.coordinator import corrections, owning, progress
 from perseid.coordinator.actions import PutPlan
 from perseid.coordinator.model import JobState
 from perseid.coordinator.token_time import Now
-from perseid.records import WHOLE
+from perseid.records import WHOLE, Plan
 from perseid.topics.records import FragmentState, Rewind
 
 
 def moves_keep_their_generation() -> AbstractContextManager[Any]:
     """The next owner of a job gets the generation of the one before."""
-    place = core._place
+    place = owning._place
 
-    def mutant(job: JobState, owner: str, now: Now) -> core.Step:
-        placed, actions = place(job, owner, now)
-        if job.plan is None or placed.plan is None:
+    def mutant(job: JobState, plan: Plan, owners: Mapping[str, str], now: Now) -> owning.Step:
+        placed, actions = place(job, plan, owners, now)
+        if job.plan is None:
             return placed, actions
-        plan = job.plan.handed_to(owner, job.ownership.generation)
-        ownership = job.ownership.planned(plan)
+        plan = plan.placed(owners, job.ownership.generation)
+        ownership = replace(placed.ownership, plan=plan, generation=plan.generation)
         return replace(placed, ownership=ownership), [PutPlan(job.name, plan)]
 
-    return patch.object(core, "_place", mutant)
+    return patch.object(owning, "_place", mutant)
 
 
 def restores_take_back_what_is_done() -> AbstractContextManager[Any]:

@@ -181,6 +181,7 @@ def test_a_damaged_generation_is_the_jobs_own_error(setting: Setting) -> None:
     [
         (((0, 1, 3),), "does not fit its layout 1, .*: counts-2 is in none"),
         (((0, 1, 2), (2, 3)), "does not fit its layout 1, .*: counts-2 is in f0 and f1"),
+        (((0, 1), (2, 3)), "has the fragments f0 .* and this version cuts the job into whole "),
     ],
 )
 def test_a_plan_that_cannot_be_run_is_refused(
@@ -189,7 +190,7 @@ def test_a_plan_that_cannot_be_run_is_refused(
     running(setting)
     plan = setting.registry.plan(JOB)
     assert plan is not None
-    made = tuple(Assignment(f"f{n}", owned, "w1-1", 3) for n, owned in enumerate(gids))
+    made = tuple(Assignment(f"f{n}", owned, "w1-1", 3, split=n) for n, owned in enumerate(gids))
     setting.fenced.put_plan(replace(plan, assignments=made))
     with pytest.raises(PermanentError, match=f"plan 3 of job wordcount {text}"):
         setting.loader().load(setting.entry)

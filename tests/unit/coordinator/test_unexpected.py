@@ -16,6 +16,7 @@ from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState
 from perseid.coordinator.token_time import Now
 from perseid.errors.texts import EVENT_MAX, TEXT_MAX
+from perseid.records import WHOLE
 from perseid.registry.codec import ENTRY_BYTES_MAX, encode
 from support.coordinator import Leader, World, job_entry
 from support.coordinator_steps import JOB, run
@@ -147,7 +148,7 @@ def test_a_status_always_fits(lines: list[str], text: str) -> None:
     job = JobState(JOB, job_entry()).with_events(*lines)
     assert len(job.health.events) == min(len(lines), EVENTS_MAX)
     assert all(len(event.encode()) <= EVENT_MAX for event in job.health.events)
-    job, (put,) = failing.transient(job, now, text)
+    job, (put,) = failing.transient(job, now, [WHOLE], text)
     assert len(encode(put.failures)) < ENTRY_BYTES_MAX  # type: ignore[union-attr]
     error = failing.status_error(job, text, text, text)
     assert len(error["text"].encode()) <= TEXT_MAX

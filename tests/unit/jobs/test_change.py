@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from perseid.jobs import Operator, Table, Value
-from perseid.jobs.model.spec import JobSpec
+from perseid.jobs.model.spec import JobSpec, PlacementSpec
 from perseid.jobs.operations import change
 from perseid.jobs.operations.change import incompatibilities
 from perseid.jobs.operations.change import upstream_fingerprint as fingerprint
@@ -193,6 +193,16 @@ def test_keys_do_not_migrate() -> None:
 )
 def test_when_a_layout_rises(replaced: list[tuple[str, str]], layout: bool) -> None:
     assert change.needs_new_layout(spec(), spec(*replaced)) is layout
+
+
+@pytest.mark.parametrize(("old", "new"), [(1, 2), (2, 3), (2, 1)])
+def test_another_spread_is_another_layout(old: int, new: int) -> None:
+    one, other = (
+        spec().model_copy(update={"placement": PlacementSpec(spread=n)}) for n in (old, new)
+    )
+    assert change.needs_new_layout(one, other)
+    assert not change.needs_new_layout(other, other)
+    assert incompatibilities(one, other) == ["`placement` is not the same"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ was last written. What follows from them: `failing`, `corrections`, `epoch_timeo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ class Health:
 
     failures: JobFailures | None = None
     unloaded: JobFailures | None = None  # while LOADING: why it could not be read
+    round: frozenset[str] = frozenset()  # the fragments that the last counted failure stands for
     failed_at: int = 0  # the last done epoch when the last failure was counted
     tries: int = 0  # all failures since an epoch was done
     deaths: int = 0  # of these, process deaths
@@ -43,11 +44,24 @@ class Health:
 
     # -- failures and the attempts after them ----------------------------------------------------
 
-    def failed(self, failures: JobFailures, done: int, retry_s: float, *, died: bool) -> Health:
-        """One more failure, after epoch `done`. `died`: a process has died."""
+    def fails_again(self, fragments: Collection[str]) -> bool:
+        """Whether a failure of these is one more in a row.
+
+        What makes one fragment fail often makes others fail too: that counts once, until one of
+        them fails again.
+        """
+        return not self.round or not self.round.isdisjoint(fragments)
+
+    def failed(
+        self, failures: JobFailures, fragments: Collection[str], done: int, retry_s: float, *,
+        died: bool,
+    ) -> Health:  # fmt: skip
+        """A failure of these fragments, after epoch `done`. `died`: a process has died."""
+        again = self.fails_again(fragments)
         return replace(
-            self, failures=failures, failed_at=done, tries=self.tries + 1,
-            deaths=self.deaths + died, retry_s=retry_s,
+            self, failures=failures, failed_at=done, tries=self.tries + again,
+            deaths=self.deaths + (died and again), retry_s=retry_s,
+            round=frozenset(fragments) if again else self.round.union(fragments),
         )  # fmt: skip
 
     def counted(self, failures: JobFailures) -> Health:
@@ -56,7 +70,7 @@ class Health:
 
     def recovered(self, failures: JobFailures) -> Health:
         """The failures in a row have ended."""
-        return replace(self, failures=failures, tries=0, deaths=0, unexpected=0)
+        return replace(self, failures=failures, round=frozenset(), tries=0, deaths=0, unexpected=0)
 
     def retry_at(self, retry_s: float) -> Health:
         return replace(self, retry_s=retry_s)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from perseid.coordinator.job.positions import Positions, positions_after, ranges_of
 from perseid.errors import LogTruncated
 from perseid.topics.admin import Partition
-from perseid.topics.records import EventTimes, InputCheck, Token
+from perseid.topics.records import EpochDone, EventTimes, InputCheck, Token
 
 RECENT_S = 10.0  # window of the displayed rates
 
@@ -38,6 +38,17 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class Ending:
+    """The reported ends of one epoch in one record; `fragments` have reported it, others not yet.
+
+    Only of a job of several fragments.
+    """
+
+    report: EpochDone
+    fragments: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Inputs:
     """See the module docstring."""
 
@@ -51,12 +62,13 @@ class Inputs:
     event_times: Mapping[tuple[str, int], int] = field(default_factory=dict)  # largest, ms
     active_ms: Mapping[tuple[str, int], int] = field(default_factory=dict)  # see `watermark`
     late: int = 0  # rows below the watermark, as far as reported
-    late_to: int = 0  # epochs up to this one are counted in `late`
+    late_to: Mapping[str, int] = field(default_factory=dict)  # counted in `late`, by fragment
     has_backlog: bool = False  # the last token did not take all input
     size: int = 0  # records of a full epoch
     record_bytes: Mapping[str, float] = field(default_factory=dict)  # by source, as far as known
     throttle_factor: float = 1.0  # share of `size` allowed while states are near their limit
     recent: tuple[Done, ...] = ()
+    ending: tuple[Ending, ...] = ()  # by epoch; see `epoch_ends`
     checks: tuple[InputCheck, ...] = ()  # of done epochs, for the next tokens to carry
     checks_to: int = 0  # epochs up to this one are carried or in `checks`
 
@@ -90,14 +102,16 @@ class Inputs:
 
     def switched(self, positions: Positions, now_s: float) -> Inputs:
         """The positions of another revision."""
-        return replace(self.moved(positions, now_s), has_backlog=False)
+        return replace(self.moved(positions, now_s), has_backlog=False, ending=())
 
     def rewound(self, positions: Positions, epoch: int) -> Inputs:
         """The tokens above `epoch` are rolled back."""
         return replace(
             self, positions=positions, has_backlog=False,
             checks=tuple(c for c in self.checks if c.epoch <= epoch),
-            checks_to=min(self.checks_to, epoch), late_to=min(self.late_to, epoch),
+            checks_to=min(self.checks_to, epoch),
+            late_to={name: min(counted, epoch) for name, counted in self.late_to.items()},
+            ending=tuple(e for e in self.ending if e.report.epoch <= epoch),
         )  # fmt: skip
 
     # -- looks at the topics ---------------------------------------------------------------------
@@ -123,16 +137,21 @@ class Inputs:
         for time in record.times:
             key = time.source, time.partition
             largest[key] = max(time.max_ms, largest.get(key, time.max_ms))
-        new = record.epoch > self.late_to  # reports repeated after a restore do not count again
+        counted = self.late_to.get(record.fragment, 0)
+        new = record.epoch > counted  # reports repeated after a restore do not count again
         return replace(
             self, event_times=largest, late=self.late + record.late * new,
-            late_to=max(self.late_to, record.epoch),
+            late_to={**self.late_to, record.fragment: max(counted, record.epoch)},
         )  # fmt: skip
 
     def active(self, active_ms: Mapping[tuple[str, int], int]) -> Inputs:
         return replace(self, active_ms=active_ms)
 
-    # -- the size of epochs ----------------------------------------------------------------------
+    # -- the ends of epochs, and their size --------------------------------------------------------
+
+    def awaits(self, ending: tuple[Ending, ...]) -> Inputs:
+        """Of these epochs not all fragments have reported the end."""
+        return self if ending == self.ending else replace(self, ending=ending)
 
     def measured(self, done: Done, size: int, record_bytes: Mapping[str, float]) -> Inputs:
         """An epoch was done just now; `size`, `record_bytes`: as they follow from it."""

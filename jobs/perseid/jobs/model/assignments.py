@@ -1,12 +1,20 @@
-"""Whether a plan gives each operator partition of a layout to exactly one primary. Pure."""
+"""The fragments of a plan: how they are made, and whether they fit a layout. Pure.
+
+Each operator partition has exactly one primary, and each split of a token exactly one reader.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from perseid.errors import PermanentError
 from perseid.jobs.model.layout import Layout, Task
-from perseid.records import Assignment, Plan
+from perseid.records import WHOLE, Assignment, Plan
+
+if TYPE_CHECKING:
+    from perseid.jobs.model.spread import Spread
 
 
 def tasks_of(assignment: Assignment, layout: Layout) -> tuple[Task, ...]:
@@ -17,26 +25,50 @@ def tasks_of(assignment: Assignment, layout: Layout) -> tuple[Task, ...]:
     return tuple(task for task in layout.tasks if task.gid in wanted)
 
 
+def cut(plan: Plan, spread: Spread | None) -> Plan:
+    """The plan with its job's fragments, all without an owner under the plan's generation.
+
+    `spread` None: the job is one fragment.
+    """
+    if spread is None:
+        made = [Assignment(WHOLE, None, None, plan.generation, from_epoch=plan.base_epoch)]
+    else:
+        made = [
+            Assignment(
+                str(at), share.gids, None, plan.generation, from_epoch=plan.base_epoch, split=at
+            )
+            for at, share in enumerate(spread.shares)
+        ]
+    return replace(plan, assignments=tuple(made))
+
+
 def check(plan: Plan, layout: Layout) -> None:
     """Raises PermanentError for a plan under which a partition would run twice or not at all."""
-    wrong = [*_wrong_ids(plan, layout), *_wrong_tasks(plan, layout)]
+    wrong = [*_wrong_ids(plan, layout), *_wrong_tasks(plan, layout), *_wrong_splits(plan)]
     if wrong:
         raise PermanentError(
             f"plan {plan.generation} of job {plan.job} does not fit its layout {layout.number}, in "
-            "which every operator partition has exactly one primary fragment: "
+            "which every operator partition has exactly one primary fragment, and every split: "
             f"{'; '.join(wrong)}. Was its entry in ZooKeeper edited? Restore the job from a "
             f"backup, or begin again with `perseid jobs start {plan.job} --from scratch`"
         )
 
 
-def check_fused(plan: Plan, layout: Layout) -> None:
-    """The same; raises it also for a job of several fragments, which this version does not run."""
-    check(plan, layout)
-    if len(plan.assignments) > 1:
+def check_cut(plan: Plan, spread: Spread | None) -> None:
+    """Raises PermanentError for other fragments than those in which this version cuts the job."""
+    wanted, found = _shown_cut(cut(plan, spread)), _shown_cut(plan)
+    if found != wanted:
         raise PermanentError(
-            f"plan {plan.generation} of job {plan.job} has {len(plan.assignments)} fragments, and "
-            "this version runs a job as one: run the version of perseid that wrote it"
+            f"plan {plan.generation} of job {plan.job} has the fragments {found}, and this version "
+            f"cuts the job into {wanted}: run the version of perseid that wrote it"
         )
+
+
+def _shown_cut(plan: Plan) -> str:
+    return "; ".join(
+        f"{a.fragment} ({'all partitions' if a.gids is None else list(a.gids)}, {_shown(a.split)})"
+        for a in plan.primaries
+    )
 
 
 def _wrong_ids(plan: Plan, layout: Layout) -> list[str]:
@@ -67,3 +99,16 @@ def _wrong_tasks(plan: Plan, layout: Layout) -> list[str]:
         for task in layout.tasks
         if len(found := fragments[task.gid]) != 1
     ]
+
+
+def _wrong_splits(plan: Plan) -> list[str]:
+    """A token of a job of several fragments has one split for each, numbered from 0 on."""
+    splits = [a.split for a in plan.primaries]
+    if splits == [None] or set(splits) == set(range(len(splits))):
+        return []
+    found = ", ".join(f"{a.fragment} reads {_shown(a.split)}" for a in plan.primaries)
+    return [f"each of the splits 0 to {len(splits) - 1} has one reader, but {found}"]
+
+
+def _shown(split: int | None) -> str:
+    return "all splits" if split is None else f"split {split}"
