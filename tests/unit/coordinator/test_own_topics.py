@@ -26,7 +26,10 @@ from perseid.topics import names
 from support.coordinator import job_spec
 from support.coordinator_setting import JOB, Setting, running
 
-SPREAD = {"parallelism: 4": "parallelism: 4\nplacement: {spread: 2}"}
+IN_PYTHON = {
+    "sql: \"SELECT explode(split(value, ' ')) AS word FROM input\"": 'use: "wordcount:Words"',
+}
+SPREAD = {"parallelism: 4": "parallelism: 4\nplacement: {spread: 2}", **IN_PYTHON}
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +97,9 @@ def test_buffers_of_the_plan_that_are_gone_are_made_again(setting: Setting) -> N
 def test_a_switch_has_its_buffers_before_its_plan(setting: Setting) -> None:
     entry = runs_spread(setting)
     setting.loader(epoch=2).load(entry)
-    wider = setting.apply(**{"parallelism: 4": "parallelism: 6\nplacement: {spread: 2}"})
+    wider = setting.apply(
+        **{"parallelism: 4": "parallelism: 6\nplacement: {spread: 2}", **IN_PYTHON}
+    )
     for archive, expected in (
         (entry.archive, {of_counts(1): 4}), (wider.archive, {of_counts(1): 4, of_counts(2): 6}),
     ):  # fmt: skip

@@ -139,8 +139,6 @@ class _File:
 def _refusals(top: doc.Top, draft: checks.Draft) -> Iterator[tuple[tuple[str, ...], str]]:
     for path, text in unbuilt.fault_tolerance(top.faultTolerance):
         yield ("faultTolerance", *path), f"{'.'.join(('faultTolerance', *path))}: {text}"
-    for path, text in unbuilt.placement(top.placement):
-        yield ("placement", *path), f"{'.'.join(('placement', *path))}: {text}"
     sections: tuple[tuple[str, dict[str, Any]], ...] = (
         ("sources", draft.sources), ("operators", draft.operators),
     )  # fmt: skip

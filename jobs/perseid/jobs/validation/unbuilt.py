@@ -28,11 +28,6 @@ def fault_tolerance(block: doc.FaultTolerance) -> Iterator[Refusal]:
         )
 
 
-def placement(block: doc.Placement) -> Iterator[Refusal]:
-    if block.spread != 1:
-        yield ("spread",), "a job on several workers is not built yet; write `spread: 1`"
-
-
 def operator(block: doc.Operator) -> Iterator[Refusal]:
     if block.edge not in {None, "full"}:
         yield ("edge",), f"edge {block.edge} is not built yet; write `edge: full`"
