@@ -62,7 +62,7 @@ def bench(
     ] = None,
     lines: Annotated[
         int | None,
-        typer.Option("--lines", min=1, help="wordcount: lines that wait at first (64 million)."),
+        typer.Option("--lines", min=1, help="wordcount, spread: that wait (64, 20 million)."),
     ] = None,
     records: Annotated[
         int | None,
@@ -88,8 +88,9 @@ def bench(
     wordcount: lines/s at saturation, latency at 500 lines/s, peak memory. running-sum and map:
     records/s when every record is answered, with state and without. latency: at 500 and 5,000
     records/s. recovery: seconds from kill -9 of the worker to new output, with and without the warm
-    second worker. checkpoint: speed with checkpoints against without, and their moment. restore:
-    seconds to come back from the store. scale: cost as keys, operator partitions and jobs grow.
+    second worker. spread: a job of two levels on one worker against three. checkpoint: speed with
+    checkpoints against without, and their moment. restore: seconds to come back from the store.
+    scale: cost as keys, operator partitions and jobs grow.
     nexmark: events/s of its seven queries, each judged by a plain computation. coordinator: what
     many idle jobs cost the leader.
     planners: the papers' experiments on the planners, and simulation: seeds/s, both

@@ -114,6 +114,16 @@ def _recovery(place: Place, installed: dict[str, Install], asked: Asked) -> Resu
     return results.document("recovery", recovery.described(settings), rows)
 
 
+def _spread(place: Place, _installed: dict[str, Install], asked: Asked) -> Result:
+    from benches import results, spread
+
+    words = _set(spread.Settings().words, lines=asked.lines, runs=asked.runs)
+    settings = spread.Settings(words)
+    sides = [spread.TwoLevels(place.cluster, count) for count in (1, spread.WORKERS)]
+    rows = spread.run(place, sides, settings)
+    return results.document("spread", spread.described(settings), rows)
+
+
 def _checkpoint(place: Place, _installed: dict[str, Install], asked: Asked) -> Result:
     from benches import checkpoint, results, timed
 
@@ -212,6 +222,7 @@ BENCHES = {
     "map": Bench(_on_cluster(_updates("map", "enrich")), ("--records",), _PYTHON_PEERS),
     "latency": Bench(_on_cluster(_latency), ("--seconds",), (*_SPARKS, "quix")),
     "recovery": Bench(_on_cluster(_recovery), ("--state",), ("spark",)),
+    "spread": Bench(_on_cluster(_spread), ("--lines",)),
     "nexmark": Bench(_nexmark, ("--records",)),
     "checkpoint": Bench(_on_cluster(_checkpoint), ("--sizes", "--records", "--seconds")),
     "restore": Bench(_on_cluster(_restore), ("--sizes",)),
