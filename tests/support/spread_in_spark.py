@@ -21,7 +21,7 @@ from perseid.engine.order import EpochOrder
 from perseid.engine.task_report import TaskReport
 from perseid.jobs.model import layout as layouts
 from perseid.jobs.model.spread import spread_of
-from perseid.jobs.validation import parse, unbuilt
+from perseid.jobs.validation import parse
 from perseid.records import Assignment, Deployment, Plan
 from perseid.topics import codec, control, names
 from perseid.topics.admin import TopicAdmin
@@ -34,8 +34,6 @@ from perseid.worker.spark.epochs import EpochRunner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-unbuilt.placement = lambda block: iter(())
 
 JOB = """
 name: NAME

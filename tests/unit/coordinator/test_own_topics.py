@@ -14,7 +14,6 @@ from perseid.errors import PermanentError, RetryableError
 from perseid.jobs.model.layout import build
 from perseid.jobs.model.spec import JobSpec, PlacementSpec
 from perseid.jobs.model.spread import spread_of
-from perseid.jobs.validation import unbuilt
 from perseid.records import (
     Assignment,
     CheckpointPointer,
@@ -30,11 +29,6 @@ IN_PYTHON = {
     "sql: \"SELECT explode(split(value, ' ')) AS word FROM input\"": 'use: "wordcount:Words"',
 }
 SPREAD = {"parallelism: 4": "parallelism: 4\nplacement: {spread: 2}", **IN_PYTHON}
-
-
-@pytest.fixture(autouse=True)
-def _built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unbuilt, "placement", lambda _: ())
 
 
 def of_counts(layout: int) -> str:
