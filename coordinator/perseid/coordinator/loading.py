@@ -246,8 +246,9 @@ class Loader:
         if plan is None or plan.job_uuid != action.job_uuid:
             return []
         looked = plan.job_uuid, plan.layout, plan.base_epoch
-        pointers = registry.pointers(action.job)
-        if looked in self._known.tidied or not own_topics.is_settled(plan, pointers):
+        if looked in self._known.tidied:
+            return []
+        if not own_topics.is_settled(plan, registry.pointers(action.job)):
             return []
         gone = own_topics.unneeded(topics.list(), self._spec(plan.archive), plan)
         topics.delete(gone)

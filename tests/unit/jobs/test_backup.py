@@ -163,6 +163,17 @@ def test_a_job_comes_back_as_it_was_but_for_its_owner(site: Site) -> None:
     assert after == nodes
 
 
+def test_buffers_are_not_in_a_backup_and_need_not_be_there(site: Site) -> None:
+    """The leader makes them again before fragments run, and what they held is sent again."""
+    buffer = names.buffer(JOB, "counts", 1)
+    site.topics.create(buffer, 2)
+    folder = site.back_up()
+    assert buffer not in (folder / backup.CONTENTS).read_text()
+    site.topics.delete([buffer])
+    site.lose()
+    assert [found.name for found in site.restore(folder)] == [JOB]
+
+
 def two_checkpoints(site: Site) -> CheckpointPointers:
     """Of the job's last epoch as well, besides the one that it has."""
     older = site.registry.pointers(JOB)
