@@ -11,6 +11,7 @@ from perseid.coordinator.job.inputs import RECENT_S
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import ClusterState, JobState
 from perseid.coordinator.token_time import Now
+from perseid.jobs.operations import fragments as of_plan
 from perseid.jobs.operations import report
 from perseid.records import JobFailures, LeaderInfo
 
@@ -58,10 +59,13 @@ def fragments(state: ClusterState, incarnation: str) -> list[dict[str, Any]]:
     """The fragments that a worker owns."""
     planned = [(job, job.plan) for _, job in sorted(state.jobs.items()) if job.plan is not None]
     return [
-        {"job": job.name, "generation": own.generation, "state": statuses.name_of(job)}
+        {
+            "job": job.name, "fragment": own.only.fragment, "generation": own.generation,
+            "state": statuses.name_of(job),
+        }
         for job, plan in planned
         for own in plan.for_worker(incarnation)
-    ]
+    ]  # fmt: skip
 
 
 def job_status(job: JobState, now: Now) -> dict[str, Any]:
@@ -82,7 +86,8 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "revision": job.plan.revision if job.plan is not None else job.entry.revision,
         "wanted_revision": job.entry.revision,
         "generation": job.ownership.generation,
-        "owner": job.ownership.owner,
+        "owner": of_plan.owner_of(job.plan),
+        "fragments": of_plan.listed(job.plan, job.layout, done_epochs(job)),
         "epoch": job.chain.tip.epoch if loaded else None,
         "committed_epoch": job.done if loaded else None,
         "epochs_in_flight": job.in_flight if loaded else None,
@@ -101,6 +106,16 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "held_back": holding.reason(job) or None,
         "events": list(job.health.events),
         **_rates(job, now),
+    }
+
+
+def done_epochs(job: JobState) -> dict[str, int]:
+    """The last done epoch of each fragment, by name; none while the job is being loaded."""
+    if job.phase is Phase.LOADING:
+        return {}
+    known = job.ownership.done_by
+    return {
+        own.fragment: known.get(own.fragment, own.from_epoch) for own in job.ownership.primaries
     }
 
 

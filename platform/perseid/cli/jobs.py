@@ -130,14 +130,16 @@ def diff(repo: Repo, data: output.Data = None, as_json: output.Json = False) -> 
 def list_(data: output.Data = None, as_json: output.Json = False) -> None:
     """List the applied jobs and their state."""
     from perseid.jobs.operations import verbs
+    from perseid.jobs.operations.fragments import owners_text
 
     with connected(data) as cluster:
         found = verbs.every(cluster.registry)
     if as_json:
         output.document({"jobs": found})
     elif found:
-        columns = ("name", "state", "desired", "revision", "generation", "owner")
-        output.table(columns, [[job[c] for c in columns] for job in found])
+        columns = ("name", "state", "desired", "revision", "generation")
+        rows = [[*(job[c] for c in columns), owners_text(job)] for job in found]
+        output.table((*columns, "owner"), rows)
     else:
         output.note("no jobs: `perseid jobs apply example:wordcount` applies one")
 
@@ -290,7 +292,7 @@ def _seen_by_leader(cluster: Cluster, job: str) -> dict[str, Any]:
     except PerseidError:
         return {}
     found: dict[str, Any] = next((one for one in jobs if one["name"] == job), {})
-    asked = ("failing", "watermark_ms", "late_records", "stalled_input")
+    asked = ("failing", "watermark_ms", "late_records", "stalled_input", "fragments")
     return {name: found[name] for name in asked if name in found}
 
 

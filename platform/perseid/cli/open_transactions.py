@@ -9,12 +9,13 @@ it is one of the few ids that write the topic, or that of a foreign producer.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perseid.errors import RefusedError, UsageError
 from perseid.jobs.model import layout
+from perseid.jobs.model.assignments import tasks_of
 from perseid.jobs.model.spec import producer
 from perseid.topics import names
 from perseid.topics.admin import Partition
@@ -135,18 +136,29 @@ def to_abort(job: str, held: Iterable[Held], asked: Sequence[str]) -> tuple[str,
     return tuple(sorted(own))
 
 
-def check_owner(job: str, ids: Sequence[str], plan: Plan | None, *, force: bool) -> None:
+def owners(plan: Plan, built: Layout, living: Container[str]) -> dict[str, str]:
+    """By transactional id, the live worker that has it under the plan, whose layout is `built`.
+
+    Ids of an earlier layout, or of `dlq redrive`, have no owner.
+    """
+    return {
+        names.transactional_id(plan.job, plan.layout, task.operator, task.partition): own.owner
+        for own in plan.primaries if own.owner is not None and own.owner in living
+        for task in tasks_of(own, built)
+    }  # fmt: skip
+
+
+def check_owner(job: str, ids: Sequence[str], known: Mapping[str, str], *, force: bool) -> None:
     """RefusedError when one of `ids` has a live owner, which ends its transactions itself.
 
-    `plan`: the job's, None when its worker is dead.
+    `known`: see `owners`.
     """
-    if plan is None or force:
+    found = sorted({known[name] for name in ids if name in known})
+    if force or not found:
         return
-    present = f"perseid.{job}.{plan.layout}."
-    if not any(name.startswith(present) for name in ids):
-        return  # of an earlier layout, or of `dlq redrive`
+    where = f"worker {found[0]}, which" if len(found) == 1 else f"{' and '.join(found)}: each"
     raise RefusedError(
-        f"{job} runs on worker {plan.owner}, which commits or ends what it began within "
+        f"{job} runs on {where} commits or ends what it began within "
         f"{TRANSACTION_TIMEOUT_MS // 1000} s: look again with `perseid txn list {job}`. Ended now, "
         f"the worker has to write its epoch once more: type `perseid jobs stop {job}` first, or "
         f"`perseid txn abort {job} --force`"

@@ -169,6 +169,8 @@ def ask_leader(url: str) -> dict[str, Any]:
 
 def _stored_job(registry: Registry, name: str) -> dict[str, Any]:
     """A job as in ZooKeeper; only the leader knows epochs and lag."""
+    from perseid.jobs.operations import fragments
+
     stored, plan = registry.job_entry(name), registry.plan(name)
     entry = stored.value if stored is not None else None
     known, pointers = registry.status(name), registry.pointers(name)
@@ -179,7 +181,8 @@ def _stored_job(registry: Registry, name: str) -> dict[str, Any]:
         "state": known.state if known is not None else "waiting",
         "revision": revision,
         "generation": plan.generation if plan is not None else registry.generation(name),
-        "owner": plan.owner if plan is not None else None,
+        "owner": fragments.owner_of(plan),
+        "fragments": fragments.listed(plan),
         "epoch": None,
         "committed_epoch": None,
         "lag": None,
@@ -286,7 +289,7 @@ def show(shown: dict[str, Any]) -> None:
     )  # fmt: skip
     output.table(
         ("worker", "pid", "state", "cores", "runs"),
-        [(w["id"], w["pid"], w["state"], w["cores"], ", ".join(f["job"] for f in w["fragments"]))
+        [(w["id"], w["pid"], w["state"], w["cores"], ", ".join(map(_runs, w["fragments"])))
          for w in shown["workers"]], title="\nworkers",
     )  # fmt: skip
     output.table(
@@ -294,12 +297,27 @@ def show(shown: dict[str, Any]) -> None:
          "checkpoint"),
         [_job_row(job) for job in shown["jobs"]], title="\njobs",
     )  # fmt: skip
+    spread = [(job["name"], one) for job in shown["jobs"] for one in job.get("fragments", ())]
+    if spread:
+        columns = ("partitions", "owner", "generation", "epoch")
+        output.table(
+            ("job", "fragment", "partitions", "worker", "generation", "epoch"),
+            [(job, one["name"], *(one[c] for c in columns)) for job, one in spread],
+            title="\nfragments",
+        )
     output.lines(line for job in shown["jobs"] if (line := _late(job)))
     if shown["repository"] is not None:
         output.lines([""])
         follow.show(shown["repository"])
     if shown["faults"]:
         output.lines(["", "faults", *(f"  {fault}" for fault in shown["faults"])])
+
+
+def _runs(fragment: Mapping[str, Any]) -> str:
+    from perseid.records import WHOLE
+
+    job, name = str(fragment["job"]), fragment.get("fragment", WHOLE)
+    return job if name == WHOLE else f"{job}/{name}"
 
 
 def _late(job: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +17,6 @@ from perseid.cli import jobs, output
 if TYPE_CHECKING:
     from perseid.cli.open_transactions import Held, Writer
     from perseid.jobs.model.spec import JobSpec
-    from perseid.records import Plan
     from perseid.records.access import Bootstrap
     from perseid.topics.admin import TopicAdmin
 
@@ -74,7 +74,7 @@ def abort(
         found = Transactions(cluster, jobs.bootstrap(data))
         held = found.held(job)
         chosen = open_transactions.to_abort(job, held, ids or ())
-        open_transactions.check_owner(job, chosen, owned(cluster.registry, job), force=force)
+        open_transactions.check_owner(job, chosen, found.owners(job), force=force)
         concerned = [one for one in held if ids or not one.ids or set(one.ids) & set(chosen)]
         left = [] if dry_run else concerned
         if not dry_run and chosen:
@@ -111,7 +111,7 @@ class Transactions:
 
         if job is not None:
             steering.stored_entry(self._cluster.registry, job)  # fails for a wrong name
-        specs = self._specs()
+        specs = self._specs
         wanted = [specs[job]] if job is not None else list(specs.values())
         infos = self._topics.describe(sorted({t for spec in wanted for t in topics_of(spec)}))
         places = [(name, p) for name, info in infos.items() for p in range(info.partitions)]
@@ -130,6 +130,18 @@ class Transactions:
             plan = self._cluster.registry.plan(name)
             built = layout.build(spec, plan.layout if plan is not None else 1)
             yield from writers(spec, built, redriven=names.redriven(name) in existing)
+
+    def owners(self, job: str) -> dict[str, str]:
+        """By transactional id of the job, the live worker that has it."""
+        from perseid.cli.open_transactions import owners
+        from perseid.jobs.model import layout
+
+        registry = self._cluster.registry
+        plan = registry.plan(job)
+        if plan is None:
+            return {}
+        living = {worker.incarnation for worker in registry.workers()}
+        return owners(plan, layout.build(self._specs[job], plan.layout), living)
 
     def end(self, ids: Sequence[str]) -> None:
         """Acquires each id, which aborts what is open under it."""
@@ -152,6 +164,7 @@ class Transactions:
             clock.sleep(0.1)
         return left
 
+    @cached_property
     def _specs(self) -> dict[str, JobSpec]:
         """The running revisions, else the applied ones."""
         from perseid.jobs.operations import applying
@@ -176,13 +189,6 @@ class Transactions:
         ) as cursor:
             found = cursor.fetch(1, _SINCE_S)
         return found[0].timestamp()[1] if found else None
-
-
-def owned(registry: Any, job: str) -> Plan | None:
-    """The plan of the job if its worker is alive."""
-    plan: Plan | None = registry.plan(job)
-    living = {worker.incarnation for worker in registry.workers()}
-    return plan if plan is not None and plan.owner in living else None
 
 
 def _row(held: Held, now_ms: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from perseid.cli.open_transactions import (
     check_owner,
     held_back,
     left_text,
+    owners,
     to_abort,
     topics_of,
     writers,
@@ -17,7 +18,7 @@ from perseid.cli.open_transactions import (
 from perseid.errors import RefusedError, UsageError
 from perseid.jobs.model import layout
 from perseid.jobs.model.spec import ErrorsSpec, JobSpec, OperatorSpec, SinkSpec, SourceSpec
-from perseid.records import Plan
+from perseid.records import Assignment, Plan
 
 SPEC = JobSpec(
     name="shop",
@@ -116,13 +117,32 @@ def test_ids_of_others_are_not_taken(name: str) -> None:
 
 
 def test_a_living_owner_keeps_its_transactions_unless_forced() -> None:
-    plan = Plan.fused("shop", "u", 7, "w1-a", "r", "a", 4, 0, 0)
-    with pytest.raises(RefusedError, match=r"worker w1-a.*perseid jobs stop shop.*--force"):
-        check_owner("shop", WORDS, plan, force=False)
-    check_owner("shop", WORDS, plan, force=True)
-    check_owner("shop", WORDS, None, force=False)
+    plan, built = Plan.fused("shop", "u", 7, "w1-a", "r", "a", 4, 0, 0), layout.build(SPEC, 4)
+    known = owners(plan, built, {"w1-a", "w2-a"})
+    assert known == dict.fromkeys((*COUNTS, *WORDS, LETTERS), "w1-a")
+    text = r"shop runs on worker w1-a, which commits.*perseid jobs stop shop.*--force"
+    with pytest.raises(RefusedError, match=text):
+        check_owner("shop", WORDS, known, force=False)
+    check_owner("shop", WORDS, known, force=True)
+    check_owner("shop", WORDS, owners(plan, built, {"w2-a"}), force=False)
     older = "perseid.shop.3.words.0"
-    check_owner("shop", (REDRIVE, older), plan, force=False)  # not the owner's
+    check_owner("shop", (REDRIVE, older), known, force=False)  # not the owner's
+
+
+def test_of_several_fragments_those_without_a_worker_may_be_ended() -> None:
+    built = layout.build(SPEC, 4)
+    first = tuple(task.gid for task in built.tasks if task.partition == 0)
+    second = tuple(task.gid for task in built.tasks if task.partition == 1)
+    plan = Plan("shop", "u", 9, "r", "a", 4, 0, 0, (
+        Assignment("0", first, "w1-a", 7, split=0), Assignment("1", second, "w2-a", 9, split=1),
+    ))  # fmt: skip
+    known = owners(plan, built, {"w2-a"})
+    assert known == {COUNTS[1]: "w2-a", WORDS[1]: "w2-a"}
+    check_owner("shop", (COUNTS[0], WORDS[0], LETTERS), known, force=False)
+    with pytest.raises(RefusedError, match="worker w2-a, which commits"):
+        check_owner("shop", WORDS, known, force=False)
+    with pytest.raises(RefusedError, match="runs on w1-a and w2-a: each commits or ends what"):
+        check_owner("shop", WORDS, owners(plan, built, {"w1-a", "w2-a"}), force=False)
 
 
 def test_what_is_left_is_named() -> None:

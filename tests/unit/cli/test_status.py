@@ -25,7 +25,7 @@ WORKER = WorkerInfo("w1", "w1-a", "h", 30, 31, 2, "local[2]", 0)
 JOB = {"name": "wordcount", "state": "running", "revision": "r" * 40, "generation": 2, "epoch": 9,
        "committed_epoch": 8, "lag": 5, "mode": "exact", "error": None, "records_in_per_s": 12.5,
        "checkpoint": {"epoch": 7, "age_s": 3.25, "bytes": 10}}  # fmt: skip
-FRAGMENT = {"job": "wordcount", "generation": 2, "state": "running"}
+FRAGMENT = {"job": "wordcount", "fragment": "whole", "generation": 2, "state": "running"}
 
 
 def seen() -> status.Seen:
@@ -72,6 +72,28 @@ def test_a_job_that_fails_again_and_again_is_a_fault(capsys: pytest.CaptureFixtu
     assert "failing" in row
     assert "restoring" not in row
     assert "job wordcount: 3 records were late, the watermark is 1970-01-01T00:00:00Z" in printed
+
+
+def test_each_fragment_of_a_spread_job_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    found = seen()
+    assert found.view is not None
+    status.show(status.document(SETTINGS, [], found))
+    assert "fragments" not in capsys.readouterr().out
+    several = [
+        {"name": "0", "partitions": "counts 0-1, totals 0", "owner": "w1-a", "generation": 2,
+         "epoch": 8},
+        {"name": "1", "partitions": "counts 2-3", "owner": None, "generation": 5, "epoch": 6},
+    ]  # fmt: skip
+    found.view["jobs"] = [JOB | {"owner": None, "fragments": several}]
+    found.view["workers"][0]["fragments"] = [FRAGMENT | {"fragment": "0"}]
+    status.show(status.document(SETTINGS, PROCESSES, found))
+    printed = capsys.readouterr().out
+    lines = [" ".join(line.split()) for line in printed.splitlines()]
+    at = lines.index("fragments")
+    assert "job fragment partitions worker generation epoch" in lines[at:]
+    assert "wordcount 0 counts 0-1, totals 0 w1-a 2 8" in lines[at:]
+    assert any(line.startswith("wordcount 1 counts 2-3") and line.endswith("5 6") for line in lines)
+    assert "w1 30 live 2 wordcount/0" in lines
 
 
 def test_input_that_is_held_back_is_a_fault() -> None:

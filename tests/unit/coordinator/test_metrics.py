@@ -16,7 +16,7 @@ import perseid.coordinator
 from perseid.coordinator import statuses
 from perseid.coordinator.api import metrics
 from perseid.coordinator.view import Look
-from perseid.records import LeaderInfo
+from perseid.records import Assignment, LeaderInfo
 from perseid.topics.records import EpochDone, OperatorState
 from support.coordinator import RECORD_BYTES, Crashed, Leader, World
 
@@ -67,6 +67,22 @@ def test_each_family_is_what_its_entry_declares(world: World, leader: Leader) ->
         named = metric.name + ("_total" if family.kind == "counter" else "")
         assert (named, metric.type) == (family.name, family.kind)
         assert {k for s in metric.samples for k in s.labels} - {"le"} <= set(family.labels)
+
+
+def test_each_fragment_of_a_spread_job_has_its_done_epoch(world: World, leader: Leader) -> None:
+    run(world, leader, 10)
+    name = "perseid_fragment_done_epoch"
+    assert name not in {found for found, _ in scraped(leader)}, "it is one fragment"
+    job = leader.job()
+    assert job.plan is not None
+    made = tuple(Assignment(str(n), (n,), "w1-1", 1, split=n) for n in (0, 1))
+    ownership = replace(
+        job.ownership, plan=replace(job.plan, assignments=made), done_by={"0": 1, "1": 0}
+    )
+    leader.state = leader.state.with_job(replace(job, ownership=ownership))
+    assert of_job(leader, "fragment_done_epoch", fragment="0") == 1
+    assert of_job(leader, "fragment_done_epoch", fragment="1") == 0
+    assert of_job(leader, "job_committed_epoch") == 0
 
 
 def test_a_job_that_runs(world: World, leader: Leader) -> None:

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
 from perseid.coordinator import view
+from perseid.coordinator.api import answers
 from perseid.coordinator.api.server import Api
-from perseid.records import LeaderInfo
+from perseid.records import Assignment, LeaderInfo
 from support.coordinator import Crashed, Leader, World
 from support.served import Served
 
@@ -74,7 +76,33 @@ def test_rates_are_of_the_last_seconds(world: World, leader: Leader) -> None:
 def test_workers_show_what_they_run(world: World, leader: Leader) -> None:
     (worker,) = view.status(leader.state, LEADER, world.now)["workers"]
     assert worker["id"] == "w1"
-    assert worker["fragments"] == [{"job": JOB, "generation": 1, "state": "running"}]
+    assert worker["fragments"] == [
+        {"job": JOB, "fragment": "whole", "generation": 1, "state": "running"}
+    ]
+
+
+def test_a_job_of_several_fragments_shows_each(world: World, leader: Leader) -> None:
+    run(world, leader, 10)
+    assert job(leader)["fragments"] == []
+    found = leader.job()
+    assert found.plan is not None
+    plan = replace(found.plan, assignments=(
+        Assignment("0", (0,), "w1-1", 1, split=0),
+        Assignment("1", (1,), None, 2, from_epoch=0, split=1),
+    ))  # fmt: skip
+    ownership = replace(found.ownership, plan=plan, done_by={"0": 1})
+    leader.state = leader.state.with_job(replace(found, ownership=ownership))
+    shown = job(leader)
+    assert (shown["owner"], shown["committed_epoch"]) == (None, 0)
+    assert shown["fragments"] == [
+        {"name": "0", "partitions": "counts 0", "owner": "w1-1", "generation": 1, "epoch": 1},
+        {"name": "1", "partitions": "counts 1", "owner": None, "generation": 2, "epoch": 0},
+    ]
+    answers.JobNow.model_validate(shown)
+    (worker,) = view.status(leader.state, LEADER, world.now)["workers"]
+    assert worker["fragments"] == [
+        {"job": JOB, "fragment": "0", "generation": 1, "state": "running"}
+    ]
 
 
 def test_it_is_served_over_http(tmp_path: Path) -> None:

@@ -10,13 +10,21 @@ from pathlib import Path
 import pytest
 
 from perseid.clocks import ManualClock
+from perseid.coordinator.api import answers
 from perseid.errors import FencedError, PermanentError, RefusedError, UsageError
 from perseid.jobs.model import trees
 from perseid.jobs.model.problems import JobFileErrors
 from perseid.jobs.operations import applying, report, steering, verbs
 from perseid.jobs.operations.applying import Change, Cluster
 from perseid.jobs.repository import job_folders
-from perseid.records import CheckpointPointers, JobEntry, JobFailures, JobStatus, Plan
+from perseid.records import (
+    Assignment,
+    CheckpointPointers,
+    JobEntry,
+    JobFailures,
+    JobStatus,
+    Plan,
+)
 from perseid.records.repository import RepoRecord
 from perseid.registry import codec, paths
 from perseid.registry.facade import Registry
@@ -481,6 +489,24 @@ def test_what_purging_deletes(world: World) -> None:
     assert steering.purged_topics("job", None, [], there) == [
         buffer, "perseid.job.dlq", "perseid.job.tokens",
     ]  # fmt: skip
+
+
+def test_show_has_the_fragments_of_the_revision_that_runs(world: World) -> None:
+    running = world.apply(world.write()).entry
+    one = Plan.fused("job", running.uuid, 3, "w1-a", "r1", running.archive, 1, 0, 0)
+    both = Assignment("0", (0, 1), "w1-a", 3, split=0), Assignment("1", (2,), "w2-a", 2, split=1)
+    world._put(paths.plan("job"), codec.encode(replace(one, assignments=both)))
+    world.apply(world.write(more=", partitions: 7"))
+    shown, fault = verbs.show(world.cluster, "job", world.folder / "cache")
+    assert fault is None
+    assert [(f["name"], f["partitions"], f["owner"]) for f in shown["fragments"]] == [
+        ("0", "dead-letters 0, o 0", "w1-a"), ("1", "o 1", "w2-a"),
+    ]  # fmt: skip
+    answers.JobDetails.model_validate({**shown, "spec_error": fault})
+    assert [job["owner"] for job in verbs.every(world.registry)] == [None]
+    world.plan(running.archive)
+    shown, _ = verbs.show(world.cluster, "job", world.folder / "cache")
+    assert (shown["owner"], shown["fragments"]) == ("w1", [])
 
 
 def test_show_has_the_last_error_and_the_next_step(world: World) -> None:

@@ -44,9 +44,10 @@ class Leader(Answer):
 
 
 class Fragment(Answer):
-    """A job that a worker owns."""
+    """A job that a worker owns, or a fragment of it."""
 
     job: str
+    fragment: str = Field(description="its name; `whole` of a job that is one fragment")
     generation: int
     state: str
 
@@ -92,6 +93,16 @@ class StalledInput(Answer):
     for_s: int
 
 
+class JobFragment(Answer):
+    """A fragment of a job that has several."""
+
+    name: str
+    partitions: str | None = Field(description="its operator partitions, as in `counts 0-1`")
+    owner: str | None = Field(description="the worker's incarnation")
+    generation: int
+    epoch: int | None = Field(description="its last done epoch, as the leader knows it")
+
+
 class JobNow(Answer):
     """A job as the leader sees it; an unknown value is null."""
 
@@ -102,7 +113,8 @@ class JobNow(Answer):
     revision: str
     wanted_revision: str
     generation: int
-    owner: str | None
+    owner: str | None = Field(description="null for a job of several fragments")
+    fragments: list[JobFragment] = Field(description="empty for a job that is one fragment")
     epoch: int | None
     committed_epoch: int | None
     epochs_in_flight: int | None
@@ -142,7 +154,12 @@ class JobSummary(Answer):
     desired: str = Field(description="running, stopped or removed")
     revision: str
     generation: int
-    owner: str | None = Field(description="the worker's incarnation")
+    owner: str | None = Field(
+        description="the worker's incarnation; null for a job of several fragments"
+    )
+    fragments: list[JobFragment] = Field(
+        description="empty for a job that is one fragment; only the leader knows epochs"
+    )
     applied_ms: int
 
 

@@ -123,6 +123,13 @@ def _phases(look: Look) -> Iterator[Sample]:
         yield from (((name, phase), float(phase == present)) for phase in PHASES)
 
 
+def _done_epochs(look: Look) -> Iterator[Sample]:
+    for name, job in sorted(look.state.jobs.items()):
+        done = view.done_epochs(job)
+        if len(done) > 1:
+            yield from (((name, fragment), epoch) for fragment, epoch in done.items())
+
+
 def _operator_bytes(look: Look) -> Iterator[Sample]:
     for name, job in sorted(look.state.jobs.items()):
         yield from (((name, s.operator), s.bytes) for s in job.totals.states)
@@ -172,6 +179,10 @@ FAMILIES: tuple[Family, ...] = (
             _loaded(lambda job: job.chain.tip.epoch)),
     _of_job("perseid_job_committed_epoch", "The newest epoch that is committed",
             _loaded(lambda job: job.done)),
+    _gauge(
+        "perseid_fragment_done_epoch", "The newest epoch that a fragment of a spread job has done",
+        ("job", "fragment"), _done_epochs,
+    ),
     _of_job("perseid_job_lag_records", "Records in the sources that no committed epoch has",
             lambda job, _: view.lag(job)),
     _of_job("perseid_job_watermark_timestamp_seconds", "The watermark in the newest token",

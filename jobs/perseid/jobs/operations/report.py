@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from perseid.errors.headline import headline
+from perseid.jobs.operations import fragments
 from perseid.records import CheckpointPointers, JobEntry, JobFailures, JobStatus, Plan
 
 _NEXT = {
@@ -25,13 +26,15 @@ _NEXT = {
 def summary(entry: JobEntry, status: JobStatus | None, plan: Plan | None) -> dict[str, Any]:
     """One line of `jobs list`; ignores the status of an earlier job of the same name."""
     own = status if status is not None and status.job_uuid == entry.uuid else None
+    ours = plan if plan is not None and plan.job_uuid == entry.uuid else None
     return {
         "name": entry.name,
         "state": own.state if own else "waiting",
         "desired": entry.desired,
         "revision": entry.revision,
         "generation": own.generation if own else 0,
-        "owner": plan.owner if plan is not None and plan.job_uuid == entry.uuid else None,
+        "owner": fragments.owner_of(ours),
+        "fragments": fragments.listed(ours),
         "applied_ms": entry.applied_ms,
     }
 
@@ -111,8 +114,9 @@ def as_text(shown: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{shown['name']}: {shown['state']}" + _wanted(shown),
         f"  revision    {shown['revision']}" + _switching(shown),
-        f"  generation  {shown['generation']}, owner {shown['owner'] or 'none'}",
+        f"  generation  {shown['generation']}" + _owner(shown),
     ]
+    lines += [f"  fragment    {fragments.text(one)}" for one in shown["fragments"]]
     for saved in shown["checkpoints"]:
         lines.append(f"  checkpoint  epoch {saved['epoch']}, {saved['bytes']} bytes")
     spec = shown["spec"] or {}
@@ -145,6 +149,11 @@ def as_text(shown: Mapping[str, Any]) -> list[str]:
 
 def _wanted(shown: Mapping[str, Any]) -> str:
     return "" if shown["desired"] == shown["state"] else f" (wanted: {shown['desired']})"
+
+
+def _owner(shown: Mapping[str, Any]) -> str:
+    """The owner; a job of several fragments has one for each."""
+    return "" if shown["fragments"] else f", owner {shown['owner'] or 'none'}"
 
 
 def _switching(shown: Mapping[str, Any]) -> str:

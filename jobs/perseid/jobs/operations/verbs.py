@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perseid.errors import PerseidError
-from perseid.jobs.operations import applying, checkpointing, report, steering
+from perseid.jobs.model.layout import Layout, build
+from perseid.jobs.operations import applying, checkpointing, fragments, report, steering
 from perseid.jobs.operations.applying import Cluster
-from perseid.records import JobEntry
+from perseid.records import JobEntry, Plan
 from perseid.registry.facade import Registry
 
 if TYPE_CHECKING:
@@ -41,10 +42,19 @@ def show(cluster: Cluster, job: str, cache: Path) -> tuple[dict[str, Any], str |
         spec = applying.revision(cluster, entry.archive, cache).spec.model_dump()
     except PerseidError as error:
         fault = str(error)
-    shown = report.details(
-        entry, registry.status(job), registry.plan(job), registry.pointers(job), spec
-    )
+    plan = registry.plan(job)
+    shown = report.details(entry, registry.status(job), plan, registry.pointers(job), spec)
+    if shown["fragments"] and plan is not None:
+        shown["fragments"] = fragments.listed(plan, _layout(cluster, plan, cache))
     return shown | {"failing": _failing(cluster, job, shown)}, fault
+
+
+def _layout(cluster: Cluster, plan: Plan, cache: Path) -> Layout | None:
+    """The layout of a plan; None when its revision cannot be read."""
+    try:
+        return build(applying.revision(cluster, plan.archive, cache).spec, plan.layout)
+    except PerseidError:
+        return None
 
 
 def _failing(cluster: Cluster, job: str, shown: Mapping[str, Any]) -> dict[str, Any] | None:

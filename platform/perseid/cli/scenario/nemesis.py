@@ -43,28 +43,34 @@ class Nemesis:
         self._registry = registry
         self._job = job
 
-    def owner(self) -> Owner | None:
-        """The live owner of the job's fragment; None between two owners, or without ZooKeeper.
+    def owners(self) -> list[Owner | None]:
+        """The live owner of each fragment; None between two owners. Empty without ZooKeeper.
 
         ZooKeeper shows a dead worker until its session ends, and what it had sent may be committed
         meanwhile.
         """
         try:
             plan = self._registry.plan(self._job)
-            if plan is None or plan.owner is None:
-                return None
-            found = (w for w in self._registry.workers() if w.incarnation == plan.owner)
-            worker = next(found, None)
+            workers = {w.incarnation: w for w in self._registry.workers()}
         except PerseidError:
-            return None
-        if worker is None or mark(worker.pid) is None:
-            return None
-        return Owner(plan.owner, worker)
+            return []
+        named = [own.owner for own in plan.primaries] if plan is not None else []
+        found = [workers.get(name) if name is not None else None for name in named]
+        return [
+            Owner(worker.incarnation, worker)
+            if worker is not None and mark(worker.pid) is not None else None
+            for worker in found
+        ]  # fmt: skip
+
+    def owner(self) -> Owner | None:
+        """A live owner: that of the first fragment that has one."""
+        return next((owner for owner in self.owners() if owner is not None), None)
 
     def owner_id(self) -> str | None:
-        """The incarnation of the live owner."""
-        owner = self.owner()
-        return owner.incarnation if owner is not None else None
+        """The incarnations of the live owners; None while a fragment has none."""
+        found = self.owners()
+        known = dict.fromkeys(owner.incarnation for owner in found if owner is not None)
+        return ", ".join(known) if found and None not in found else None
 
     def find(self, what: str) -> Mark | None:
         """The current process for `--kill what`; None when there is none at this moment."""
