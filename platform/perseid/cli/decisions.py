@@ -23,7 +23,7 @@ _ENDINGS = {
     "open": "the file has no last line: its leader was killed, or still writes it",
     "cut off": "the last line is cut off and left out: its leader was killed, or still writes it",
 }
-_NOT_SHOWN = ("name", "uuid", "events", "error")  # of a job's status, in the table
+_NOT_SHOWN = ("name", "uuid", "events", "error", "fragments")  # of a job's status, in the table
 
 
 @app.callback()
@@ -67,6 +67,7 @@ def replay(
     """
     from perseid.coordinator.decision_log import lines
     from perseid.coordinator.decision_log.replay import replay
+    from perseid.jobs.operations import fragments
 
     path = _chosen(file, data)
     with _opened(path) as content:
@@ -79,6 +80,7 @@ def replay(
         if state is not None:
             output.lines([f"\n{job} after event {found.n}:"])
             output.fields({k: v for k, v in state.items() if k not in _NOT_SHOWN})
+            output.lines(f"fragment {fragments.text(one)}" for one in state["fragments"])
             output.lines(state["transition_log"])
     if not found.same:
         raise typer.Exit(1)

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perseid.coordinator.decision_log.files import FOLDER
-from perseid.records import Deployment
+from perseid.coordinator.decision_log.lines import (
+    Decided,
+    End,
+    Head,
+    digests,
+    end_line,
+    event_line,
+    head_line,
+)
+from perseid.coordinator.events import ProgressLost
+from perseid.records import Assignment, Deployment
 from support.coordinator_steps import JOB, leading, one_job
 from support.coordinator_steps import run as epochs
 from support.decisions import written
@@ -51,6 +62,28 @@ def test_files_are_listed(run: Run, data: Path, first: Path) -> None:
     text = run("decisions", "list", "--data", str(data))
     assert "c2/00000002-00001.jsonl" in text
     assert f"{first}, line 1: expected the first line of a leader's decisions" in text
+
+
+def test_a_replay_shows_each_fragment_of_a_spread_job(run: Run, tmp_path: Path) -> None:
+    """From the state with which a file begins: its core has nothing to decide."""
+    world = one_job()
+    leader = leading(world)
+    epochs(world, leader, 1)
+    job = leader.job()
+    assert job.plan is not None
+    made = tuple(Assignment(str(n), (n,), "w1-1", 1, split=n) for n in (0, 1))
+    ownership = replace(
+        job.ownership, plan=replace(job.plan, assignments=made), done_by={"0": 1, "1": 0}
+    )
+    state = leader.state.with_job(replace(job, ownership=ownership))
+    event = ProgressLost("other", "of a job that is gone")
+    path = tmp_path / "decisions.jsonl"
+    decided = Decided(state, event, world.now, state)
+    head = Head("1", "c1", 1, 0, state)
+    path.write_bytes(head_line(head) + event_line(1, decided) + end_line(End(1, digests(state))))
+    shown = run("decisions", "replay", str(path), "--job", JOB)
+    assert "fragment 0: counts 0; worker w1-1, generation 1, epoch 1" in shown
+    assert "fragment 1: counts 1; worker w1-1, generation 1, epoch 0" in shown
 
 
 def test_a_replay_without_a_difference(run: Run, data: Path, first: Path) -> None:

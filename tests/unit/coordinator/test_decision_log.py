@@ -11,17 +11,27 @@ from pathlib import Path
 
 import pytest
 
+from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
 from perseid.coordinator.core import decide
 from perseid.coordinator.decision_log import codec, lines
 from perseid.coordinator.decision_log.lines import Decided
 from perseid.coordinator.job.positions import Position
 from perseid.coordinator.job.program import Program
+from perseid.coordinator.model import ClusterState
 from perseid.errors import LogTruncated, UsageError
 from perseid.errors.texts import named
-from perseid.jobs.model.spec import CheckpointSpec, FaultToleranceSpec
-from perseid.records import CheckpointPointer
-from perseid.topics.records import Begin, OperatorState, Rewind
+from perseid.jobs.model.spec import CheckpointSpec, FaultToleranceSpec, PlacementSpec
+from perseid.records import Assignment, CheckpointPointer
+from perseid.topics.records import (
+    Begin,
+    EpochDone,
+    EventTimes,
+    FragmentState,
+    OperatorState,
+    PartDone,
+    Rewind,
+)
 from support.coordinator import TOPIC_ID, Crashed, Leader, World, job_entry, job_spec
 from support.coordinator_steps import (
     JOB,
@@ -201,6 +211,64 @@ def test_values_that_json_lacks() -> None:
     loaded = ev.ProgramLoaded(JOB, Program("r1", "a1", job_spec()), starts)
     assert through_json(loaded) == loaded
     assert through_json({"$": 1, "list": [1, {"a": (2,)}]}) == {"$": 1, "list": [1, {"a": (2,)}]}
+
+
+def spread(leader: Leader) -> ClusterState:
+    """The state of a job of two fragments with generations of their own."""
+    job = leader.job()
+    assert job.plan is not None
+    plan = replace(job.plan, generation=5, assignments=(
+        Assignment("0", (0,), "w1-1", 3, from_epoch=1, split=0),
+        Assignment("1", (1,), None, 5, from_epoch=1, split=1),
+    ))  # fmt: skip
+    parts = {("counts", n): PartDone("u1", g, 4, 1, "counts", n, f"p{n}", 7, 1, 0.5)
+             for n, g in ((0, 3), (1, 5))}  # fmt: skip
+    checkpointing = job.checkpointing.collects(
+        4, 9, 1.0, {(part.generation, *key): part for key, part in parts.items()}
+    )
+    spec = job_spec(placement=PlacementSpec(spread=2))
+    ownership = replace(job.ownership, plan=plan, generation=5, done_by={"0": 4, "1": 2})
+    return leader.state.with_job(replace(
+        job, ownership=ownership, checkpointing=checkpointing, program=Program("r1", "a1", spec),
+    ))  # fmt: skip
+
+
+def test_a_job_of_several_fragments_is_the_same_after_it_was_written_and_read(
+    world: World, leader: Leader
+) -> None:
+    run(world, leader, 2)
+    state = spread(leader)
+    job = state.jobs[JOB]
+    (head,) = lines.parsed([lines.head_line(lines.Head("1", "c1", 1, 0, state))], "f")
+    assert isinstance(head, lines.Head)
+    assert head.state == state
+    assert lines.digests(head.state) == lines.digests(state)
+    other = replace(job.ownership, done_by={"0": 4, "1": 3})
+    assert codec.digest(replace(job, ownership=other)) != codec.digest(job)
+
+
+def test_what_several_fragments_report_and_get_is_the_same_too(
+    world: World, leader: Leader
+) -> None:
+    run(world, leader, 2)
+    job = spread(leader).jobs[JOB]
+    collecting = job.checkpointing.collecting
+    assert job.plan is not None
+    assert collecting is not None
+    manifest = act.WriteManifest(
+        JOB, "u1", 4, 5, 1, "r1", 9, 1000, tuple(collecting.parts.values())
+    )
+    for action in (act.PutPlan(JOB, job.plan), manifest):
+        assert through_json(action) == action
+    assert {"do": "PutPlan", "generation": 5}.items() <= lines.in_short(
+        act.PutPlan(JOB, job.plan)
+    ).items()
+    for record in (
+        EpochDone("u1", 5, "w2-1", 4, 9, 10, 10, 5, fragment="1"),
+        FragmentState("u1", 5, "w2-1", "running", 4, fragment="1"),
+        EventTimes("u1", 5, 4, 9, 0, (), fragment="1"),
+    ):
+        assert through_json(ev.ProgressSeen(JOB, record)) == ev.ProgressSeen(JOB, record)
 
 
 # -- what replay finds ---------------------------------------------------------------------------
