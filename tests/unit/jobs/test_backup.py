@@ -24,9 +24,11 @@ from perseid.state.durability import checkpoint
 from perseid.state.durability.checkpoint import Manifest, Part
 from perseid.state.durability.pieces import piece_path
 from perseid.state.durability.store import LocalStore
+from perseid.testing.kafka import FakeTopics
 from perseid.testing.registry import FakeZooKeeper
 from perseid.topics import codec as records
 from perseid.topics import names
+from perseid.topics.admin import TopicAdmin
 from perseid.topics.records import Begin, FragmentState, LedgerRecord, Rewind, Token, TokenRecord
 from perseid.topics.transactions import PartitionBatch
 from support import kafka_handle
@@ -53,7 +55,7 @@ class Site:
         self.kafka.topics.create(names.ledger(JOB), 1)
 
     @property
-    def topics(self) -> object:
+    def topics(self) -> FakeTopics | TopicAdmin:
         return self.kafka.topics
 
     def apply(self) -> JobEntry:
