@@ -8,6 +8,10 @@ finds the failure.
 An unexpected error of code or data (`UnexpectedError`) is transient twice and permanent the third
 time at the same epoch, on any worker. Other failures in between neither count nor reset the count.
 A new leader, or a job that is loaded again, restarts the count.
+
+Of a job of several fragments a transient failure concerns one, or those of one worker: only these
+wait and are placed again. What makes one fail often makes others fail too, so failures count once
+until a fragment fails again. A permanent failure of one ends the job.
 """
 
 from __future__ import annotations

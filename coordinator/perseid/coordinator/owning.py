@@ -17,7 +17,7 @@ from perseid.coordinator.job.program import Program
 from perseid.coordinator.model import ClusterState, JobState
 from perseid.coordinator.token_time import Now
 from perseid.jobs.model import assignments
-from perseid.records import Plan
+from perseid.records import CheckpointPointer, Plan
 
 Step = tuple[JobState, list[Action]]
 
@@ -64,8 +64,9 @@ def _place(job: JobState, plan: Plan, owners: Mapping[str, str], now: Now) -> St
     before = job.ownership.owners
     why = job.transition_log[-1].partition(": ")[2] if job.transition_log else ""
     new = replace(
-        plan.placed(owners, job.ownership.next_generation), checkpoints=job.kept, reason=why
-    )
+        plan.placed(owners, job.ownership.next_generation),
+        checkpoints=_restored_from(job, owners), reason=why,
+    )  # fmt: skip
     moved = [before[name] != owner for name, owner in owners.items() if name in before]
     if moved:
         job = replace(job, totals=job.totals.restarted(elsewhere=any(moved)))
@@ -75,6 +76,14 @@ def _place(job: JobState, plan: Plan, owners: Mapping[str, str], now: Now) -> St
     if job.spread is not None:
         where = ", ".join(f"{name} on {owner}" for name, owner in owners.items())
     return job.owned(ownership, now, f"placed on {where}"), [PutPlan(job.name, new)]
+
+
+def _restored_from(job: JobState, placed: Collection[str]) -> tuple[CheckpointPointer, ...]:
+    """The checkpoints of the next plan: of the present one, too, while others restore from them."""
+    restoring = {a.fragment for a in job.ownership.are(Condition.RESTORING)}
+    if job.plan is None or restoring <= set(placed):
+        return job.kept
+    return tuple(dict.fromkeys((*job.kept, *job.plan.checkpoints)))
 
 
 def _first_plan(job: JobState, program: Program) -> Plan:

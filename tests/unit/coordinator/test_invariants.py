@@ -14,12 +14,14 @@ from perseid.coordinator.actions import TrimLogs
 from perseid.coordinator.events import Tick
 from perseid.coordinator.job.chain import Issued, Tip
 from perseid.coordinator.job.checkpointing import Collecting
+from perseid.coordinator.job.ownership import Condition
 from perseid.coordinator.job.positions import Position
 from perseid.coordinator.model import JobState
 from perseid.coordinator.service import Service
 from perseid.records import WHOLE
 from support.coordinator import Leader, World
 from support.coordinator_steps import JOB, run
+from support.spread_job import epochs, feed, leading, spread_world
 
 Change = Callable[[JobState], JobState]
 
@@ -147,3 +149,59 @@ def test_a_trim_above_a_kept_checkpoint(leader: Leader, job: JobState) -> None:
     for epoch, count in ((kept, 0), (kept + 1, 1)):
         trim = TrimLogs(JOB, "u1", Tip(epoch, 3), 0)
         assert len(invariants.broken(leader.state, leader.state, [trim])) == count
+
+
+@pytest.fixture
+def spread() -> Leader:
+    """Of a job of several fragments: some epochs are done, and one is in flight."""
+    world = spread_world(4)
+    leader = leading(world)
+    epochs(world, leader, 3)
+    feed(world, leader)
+    return leader
+
+
+def placed(job: JobState, fragment: str, generation: int, base_epoch: int = 0) -> JobState:
+    """Only that fragment has another owner; `base_epoch`: another begin of all others."""
+    assert job.plan is not None
+    plan = job.plan.placed({fragment: "w9-1"}, generation)
+    made = tuple(
+        replace(a, from_epoch=base_epoch) if base_epoch and a.fragment != fragment else a
+        for a in plan.assignments
+    )
+    ownership = job.ownership.planned(replace(plan, assignments=made))
+    return replace(job, ownership=ownership, phase=ownership.phase)
+
+
+OF_FRAGMENTS: dict[str, Change] = {
+    "fragment 1 changed under generation 1": lambda job: placed(job, "1", 1),
+    "fragment 0 changed under generation 1": lambda job: placed(job, "1", 2, base_epoch=1),
+    "fragment 1 has generation 2 since plan 3, which followed 1": lambda job: of_owners(
+        placed(job, "1", 2),
+        plan=replace(placed(job, "1", 2).plan, generation=3),  # type: ignore[type-var]
+        generation=3,
+    ),
+    "done epoch of fragment 3 fell from 3 to 2": lambda job: of_owners(
+        job, done_by={**job.ownership.done_by, "3": 2}
+    ),
+    "it is running, and its fragments are restoring": lambda job: replace(
+        job, ownership=job.ownership.become(Condition.RESTORING, ["2"])
+    ),
+    "without an owner": lambda job: of_owners(
+        job, plan=replace(job.plan, assignments=tuple(  # type: ignore[type-var]
+            replace(a, owner=None) if a.fragment == "2" else a for a in job.plan.assignments  # type: ignore[union-attr]
+        ))
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OF_FRAGMENTS)
+def test_a_broken_invariant_of_one_fragment_is_found(spread: Leader, text: str) -> None:
+    before, job = spread.state, spread.job()
+    found = invariants.broken(before, before.with_job(OF_FRAGMENTS[text](job)), [])
+    assert any(text in one for one in found), found
+
+
+def test_the_loss_of_one_fragment_breaks_none(spread: Leader) -> None:
+    job = spread.job()
+    assert invariants.broken(spread.state, spread.state.with_job(placed(job, "1", 2)), []) == []

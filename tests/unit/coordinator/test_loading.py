@@ -8,11 +8,15 @@ import pytest
 
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
-from perseid.coordinator import foreign
+from perseid.coordinator import foreign, loading
+from perseid.coordinator.job.chain import Issued
 from perseid.coordinator.job.positions import ranges_of
 from perseid.coordinator.loading import HigherClaim, Loader
 from perseid.coordinator.token_time import Time
 from perseid.errors import DamagedFile, PermanentError, RetryableError, TransientAnswer
+from perseid.jobs.model import assignments
+from perseid.jobs.model.layout import Layout, Task
+from perseid.jobs.model.spread import Share, Spread
 from perseid.records import Assignment, CheckpointPointer, CheckpointPointers, JobStatus, Plan
 from perseid.registry import paths
 from perseid.registry.port import Set
@@ -197,6 +201,28 @@ def test_a_plan_that_cannot_be_run_is_refused(
 
 
 # -- a job that runs -----------------------------------------------------------------------------
+
+
+def test_a_ledger_is_compared_with_the_reports_of_its_own_fragment() -> None:
+    """Fragments run ahead of others: 0 has done epoch 9, and 1 epoch 6."""
+    tasks = tuple(Task(at, "counts", at, 1, stateful=True, ledger=at) for at in range(3))
+    plan = assignments.cut(
+        Plan.fused(JOB, "u1", 1, None, "r1", "a1", 1, 0, 0),
+        Spread((Share((0, 2), {}, 0), Share((1,), {}, 1))),
+    )
+    tokens = [Issued(10 * e, token(e, 10 * e - 10, 0, 0)) for e in range(1, 11)]
+    done = [
+        EpochDone("u1", 1, "w1-1", epoch, 10 * epoch, 1, 1, 1, fragment=fragment)
+        for fragment, highest in (("0", 9), ("1", 6)) for epoch in range(1, highest + 1)
+    ]  # fmt: skip
+    layout = Layout(1, tasks)
+    loading._check_reported(plan, layout, tokens, done, {0: 9, 1: 6, 2: 10})
+    for ledger, text in (
+        ({0: 9, 1: 5, 2: 9}, r"ledger\[1\] ends with epoch 5, and epoch 6"),
+        ({0: 9, 1: 6}, r"ledger\[2\] ends with epoch 0, and epoch 9"),
+    ):
+        with pytest.raises(PermanentError, match=text):
+            loading._check_reported(plan, layout, tokens, done, ledger)
 
 
 def test_a_ledger_that_lost_what_was_reported_as_done_is_an_error(setting: Setting) -> None:

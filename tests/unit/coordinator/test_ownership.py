@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perseid.coordinator.job.ownership import Ownership
+import pytest
+
+from perseid.coordinator.job.ownership import Condition, Ownership
+from perseid.coordinator.lifecycle import Phase
 from perseid.records import WHOLE, Assignment, Plan
 
 ONE = Plan.fused("shop", "u1", 3, "w1-a", "r1", "a1", 1, 5, 50)
@@ -46,3 +49,55 @@ def test_a_plan_takes_its_generation_along() -> None:
     job = Ownership(ONE, 3)
     after = job.planned(ONE.handed_to("w2-a", job.next_generation))
     assert (after.owner, after.generation, after.next_generation) == ("w2-a", 4, 5)
+
+
+WAITING, RESTORING, RUNNING = Condition.WAITING, Condition.RESTORING, Condition.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "phase"),
+    [
+        (WAITING, WAITING, Phase.WAITING),
+        (WAITING, RESTORING, Phase.RESTORING),
+        (WAITING, RUNNING, Phase.RESTORING),
+        (RESTORING, RESTORING, Phase.RESTORING),
+        (RESTORING, RUNNING, Phase.RESTORING),
+        (RUNNING, RUNNING, Phase.RUNNING),
+    ],
+)
+def test_the_phase_follows_from_the_fragments(a: Condition, b: Condition, phase: Phase) -> None:
+    assert Ownership(TWO, 3).become(a, ["a"]).become(b, ["b"]).phase is phase
+    assert Ownership(TWO, 3).become(b, ["a"]).become(a, ["b"]).phase is phase
+
+
+def test_a_fragment_of_a_new_generation_restores_and_the_others_continue() -> None:
+    plan = TWO.placed({"b": "w2-a"}, 3)
+    job = Ownership(plan, 3).become(RUNNING, ["a", "b"])
+    moved = job.planned(plan.placed({"b": "w3-a"}, 4))
+    assert [moved.condition(name) for name in "ab"] == [RUNNING, RESTORING]
+    renewed = job.planned(plan.renewed(4))
+    assert [renewed.condition(name) for name in "ab"] == [RESTORING, RESTORING]
+    assert job.planned(plan.handed_to(None, 4)).phase is Phase.WAITING
+
+
+def test_a_fragment_that_waits_is_placed_and_not_only_renamed() -> None:
+    job = Ownership(TWO, 3).become(RUNNING, ["a"])
+    assert job.planned(TWO.renewed(4)).condition("b") is WAITING
+
+
+def test_fragments_that_another_plan_lacks_are_forgotten() -> None:
+    job = Ownership(TWO, 3).progressed("a", 9).progressed("b", 9).become(RUNNING, "ab")
+    after = job.planned(replace(ONE.handed_to("w1-a", 4), base_epoch=9).based_on(9, 90))
+    assert (after.done, after.phase) == (9, Phase.WAITING)
+    assert after.done_by == {}
+
+
+def test_a_rewind_lowers_fragments_that_were_ahead() -> None:
+    job = Ownership(TWO, 3).progressed("a", 9).progressed("b", 8)
+    assert job.rewound(8).done_by == {"a": 8, "b": 8}
+
+
+def test_the_slowest_fragments() -> None:
+    job = Ownership(TWO, 3).progressed("a", 7)
+    assert [a.fragment for a in job.slowest] == ["a", "b"]
+    assert [a.fragment for a in job.progressed("b", 8).slowest] == ["a"]

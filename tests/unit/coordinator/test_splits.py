@@ -8,10 +8,13 @@ from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perseid.coordinator.job.positions import first_positions
-from perseid.coordinator.splits import SPLIT_RECORDS_MIN, UNEVEN, ordered_sources, split
+from perseid.coordinator.splits import SPLIT_RECORDS_MIN, UNEVEN, by_share, ordered_sources, split
 from perseid.jobs.model.spec import JobSpec, OperatorSpec, SinkSpec, SourceSpec
+from perseid.jobs.model.spread import Share, Spread
 from perseid.topics.records import SourceRange, Split
 from support.coordinator import Leader, World, job_spec
 
@@ -139,3 +142,32 @@ def test_a_job_that_takes_a_cut_epoch_back_begins_where_it_began(
         first_positions(job_spec(), [i.token for i in j.chain.tokens]) for j in (again, job)
     )
     assert as_cut["lines", 0] == as_issued["lines", 0]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(0, 20), st.integers(0, 100_000)),
+        unique_by=lambda r: r[:2],
+    ),
+    st.integers(1, 4),
+    st.integers(1, 3),
+)
+def test_a_spread_job_has_one_split_for_each_fragment(
+    found: list[tuple[str, int, int]], of_a: int, of_b: int
+) -> None:
+    shares = [
+        *(Share((at,), {"a": (at, of_a)}, 0) for at in range(of_a)),
+        *(Share((9 + at,), {"b": (at, of_b)}, 1) for at in range(of_b)),
+        Share((99,), {}, -1),
+    ]
+    spread = Spread(tuple(shares))
+    ranges = [SourceRange(source, source, "id", p, 5, 5 + n) for source, p, n in found]
+    dealt = by_share(ranges, spread)
+    assert len(dealt) == len(shares)
+    assert sorted((r.source, r.partition) for part in dealt for r in part) == sorted(
+        (source, p) for source, p, _ in found
+    )
+    for at, part in enumerate(dealt):
+        assert list(part) == sorted(part, key=lambda r: (r.source, r.partition))
+        assert all(spread.split_of(r.source, r.partition) == at for r in part)
+    assert dealt[-1] == ()

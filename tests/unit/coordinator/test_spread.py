@@ -13,6 +13,7 @@ from perseid.coordinator.job.ownership import Condition
 from perseid.coordinator.job.positions import ranges_of
 from perseid.coordinator.lifecycle import Phase
 from perseid.errors import UnexpectedError
+from perseid.records import CheckpointPointer
 from support.coordinator import Leader, job_entry, job_spec
 from support.spread_job import (
     ALL,
@@ -217,6 +218,31 @@ def test_no_part_is_too_far_ahead(world: SpreadWorld, leader: Leader) -> None:
     leader.listen()
     feed(world, leader)
     assert tip(leader) > slowest + issue.AHEAD_MAX, "it continues as the slowest does"
+
+
+def test_a_plan_keeps_the_checkpoints_from_which_a_fragment_restores(
+    world: SpreadWorld, leader: Leader
+) -> None:
+    """Another one is placed meanwhile, when there are newer checkpoints."""
+    epochs(world, leader, 2)
+    lose(world, leader, "w2-1")
+    old = CheckpointPointer(1, 1, 1, "r1", 3, "c-1", 1, 10, 0, 1, (1,))
+    job = leader.job()
+    plan = replace(world.plans[JOB], checkpoints=(old,))
+    job = replace(job, ownership=job.ownership.renamed(plan))
+    leader.state = leader.state.with_job(job)
+    world.report_of("3", "failed", error="reset")
+    leader.listen()
+    assert leader.job().ownership.condition("1") is Condition.RESTORING
+    assert world.plans[JOB].checkpoints == (old,)
+    assert world.generations_of["3"] == 3
+    world.restore()
+    leader.listen()
+    world.report_of("3", "failed", error="reset")
+    leader.listen()
+    leader.tick(60)
+    assert world.generations_of["3"] == 4
+    assert world.plans[JOB].checkpoints == ()
 
 
 # -- failures of a fragment ----------------------------------------------------------------------
