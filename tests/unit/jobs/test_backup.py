@@ -111,7 +111,7 @@ class Site:
 
     def back_up(self, *, copied: bool = True) -> Path:
         folder = self.folder / "backup"
-        backup.take(self, folder, BUILD, "local", 1_000, copied=copied)  # type: ignore[arg-type]
+        backup.take(self, folder, BUILD, "local", 1_000, copied=copied)
         return folder
 
     def lose(self, *, store: bool = True) -> None:
