@@ -122,13 +122,13 @@ def new_owner(job: JobState, plan: Plan) -> JobState:
 
     Unless the old one has delivered all parts of its fragment.
     """
-    collecting, done_by = job.checkpointing.collecting, job.ownership.done_by
+    collecting = job.checkpointing.collecting
     if collecting is None or job.checkpointing.ready:
         return job
     for placed in plan.primaries:
-        done = done_by.get(placed.fragment, placed.from_epoch)
+        has_run = collecting.epoch <= job.ownership.done_of(placed)
         is_new = placed.generation == plan.generation
-        if is_new and collecting.epoch <= done and _parts(job, placed) is None:
+        if is_new and has_run and _parts(job, placed) is None:
             return aborted(job, f"generation {plan.generation} took over")
     return job
 

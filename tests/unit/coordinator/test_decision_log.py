@@ -32,6 +32,7 @@ from perseid.topics.records import (
     PartDone,
     Rewind,
 )
+from support import spread_job
 from support.coordinator import TOPIC_ID, Crashed, Leader, World, job_entry, job_spec
 from support.coordinator_steps import (
     JOB,
@@ -269,6 +270,28 @@ def test_what_several_fragments_report_and_get_is_the_same_too(
         EventTimes("u1", 5, 4, 9, 0, (), fragment="1"),
     ):
         assert through_json(ev.ProgressSeen(JOB, record)) == ev.ProgressSeen(JOB, record)
+
+
+def test_the_core_decides_so_again_about_several_fragments(tmp_path: Path) -> None:
+    """One worker of four dies: its fragment gets a generation of its own."""
+    world = spread_job.spread_world(4)
+    leader = spread_job.leading(world)
+    world.time_s += 30.0
+    spread_job.epochs(world, leader, 2)
+    spread_job.lose(world, leader, "w4-1")
+    leader.tick(5.0)
+    world.restore()
+    leader.listen()
+    spread_job.epochs(world, leader, 2)
+    assert len(set(world.generations_of.values())) == 2
+    for one in leader.decided:
+        assert through_json(one.event) == one.event
+        for action in one.actions:
+            assert through_json(action) == action
+    (path,) = written(tmp_path / "c1", leader.decided)
+    found = replayed(path)
+    assert found.same, found.difference
+    assert codec.digest(found.state.jobs[JOB]) == codec.digest(leader.job())
 
 
 # -- what replay finds ---------------------------------------------------------------------------

@@ -9,8 +9,18 @@ import pytest
 from perseid.coordinator import checkpoints
 from perseid.coordinator.model import JobState
 from perseid.records import Assignment, PartFile, Plan
-from perseid.topics.records import FragmentState, PartDone, PartFailed
+from perseid.topics.records import FragmentState, PartDone, PartFailed, Token
 from support.coordinator import Leader, World, part_of
+from support.spread_job import (
+    JOB,
+    OF_A,
+    OF_B,
+    SpreadWorld,
+    feed,
+    leading,
+    lose,
+    spread_world,
+)
 
 FIRST, SECOND = Assignment("0", (0,), "w1-1", 1), Assignment("1", (1,), "w2-1", 1)
 
@@ -148,3 +158,59 @@ def test_only_the_present_owner_of_a_partition_needs_a_base_that_is_kept(job: Jo
     assert is_collecting(with_parts(job, part(job, 1, generation=1, base=77)))
     assert not is_collecting(with_parts(job, part(job, 1, generation=2, base=77)))
     assert not is_collecting(with_parts(job, part(job, 0, generation=1, base=77)))
+
+
+# -- with the leader -----------------------------------------------------------------------------
+
+
+def checkpoint_token_of(world: SpreadWorld, leader: Leader) -> Token:
+    world.time_s += 30
+    feed(world, leader)
+    token = list(world.valid(JOB).values())[-1]
+    assert token.checkpoint
+    return token
+
+
+def finish(world: SpreadWorld, leader: Leader) -> None:
+    """The fragment of `b` is lost without its part; another worker has it, and runs the epoch."""
+    lose(world, leader, "w4-1")
+    world.workers.append("w5-1")
+    leader.look()
+    leader.tick(5.0)
+    world.restore()
+    leader.listen()
+    assert world.pointers == {}
+    world.run(1, OF_B)
+    leader.listen()
+
+
+def generations_of(world: SpreadWorld, token: Token) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for part in world.manifests[JOB, token.epoch].parts:
+        found.setdefault(part.operator, set()).add(part.generation)
+    return found
+
+
+def test_the_loss_of_one_part_of_a_job_costs_the_others_no_part_of_a_checkpoint() -> None:
+    world = spread_world(4)
+    leader = leading(world)
+    token = checkpoint_token_of(world, leader)
+    world.run(1, OF_A)
+    leader.listen()
+    finish(world, leader)
+    assert generations_of(world, token) == {"a1": {1}, "a2": {1}, "b1": {2}}
+    (pointer,) = world.pointers[JOB].pointers
+    assert (pointer.epoch, pointer.generation) == (token.epoch, 2)
+
+
+def test_another_leader_completes_what_fragments_of_several_generations_deliver() -> None:
+    world = spread_world(4)
+    leader = leading(world)
+    token = checkpoint_token_of(world, leader)
+    world.run(1, OF_A)
+    leader.listen()
+    successor = Leader(world)
+    successor.look()
+    assert is_collecting(successor.job())
+    finish(world, successor)
+    assert generations_of(world, token) == {"a1": {1}, "a2": {1}, "b1": {2}}
