@@ -8,7 +8,7 @@ from typing import Any
 
 from perseid.coordinator import holding, stalled, statuses
 from perseid.coordinator.job.inputs import RECENT_S
-from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import ClusterState, JobState
 from perseid.coordinator.token_time import Now
 from perseid.jobs.operations import fragments as of_plan
@@ -61,11 +61,18 @@ def fragments(state: ClusterState, incarnation: str) -> list[dict[str, Any]]:
     return [
         {
             "job": job.name, "fragment": own.only.fragment, "generation": own.generation,
-            "state": statuses.name_of(job),
+            "state": _state(job, own.only.fragment),
         }
         for job, plan in planned
         for own in plan.for_worker(incarnation)
     ]  # fmt: skip
+
+
+def _state(job: JobState, fragment: str) -> str:
+    """Of a fragment: the job's, but of several each has its own while a worker may run them."""
+    several = len(job.ownership.primaries) > 1
+    name = statuses.name_of(job)
+    return _conditions(job).get(fragment, name) if several else name
 
 
 def job_status(job: JobState, now: Now) -> dict[str, Any]:
@@ -87,7 +94,9 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "wanted_revision": job.entry.revision,
         "generation": job.ownership.generation,
         "owner": of_plan.owner_of(job.plan),
-        "fragments": of_plan.listed(job.plan, job.layout, done_epochs(job)),
+        "fragments": of_plan.listed(
+            job.plan, job.layout, done_epochs(job), _conditions(job)
+        ),
         "epoch": job.chain.tip.epoch if loaded else None,
         "committed_epoch": job.done if loaded else None,
         "epochs_in_flight": job.in_flight if loaded else None,
@@ -113,10 +122,15 @@ def done_epochs(job: JobState) -> dict[str, int]:
     """The last done epoch of each fragment, by name; none while the job is being loaded."""
     if job.phase is Phase.LOADING:
         return {}
-    known = job.ownership.done_by
-    return {
-        own.fragment: known.get(own.fragment, own.from_epoch) for own in job.ownership.primaries
-    }
+    return {own.fragment: job.ownership.done_of(own) for own in job.ownership.primaries}
+
+
+def _conditions(job: JobState) -> dict[str, str]:
+    """What each fragment does, by name; none while no worker may have the job."""
+    if job.phase not in (Phase.WAITING, *OWNED):
+        return {}
+    owned = job.ownership
+    return {own.fragment: owned.condition(own.fragment).value for own in owned.primaries}
 
 
 def failures_of(job: JobState) -> JobFailures | None:

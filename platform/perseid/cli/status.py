@@ -299,9 +299,9 @@ def show(shown: dict[str, Any]) -> None:
     )  # fmt: skip
     spread = [(job["name"], one) for job in shown["jobs"] for one in job.get("fragments", ())]
     if spread:
-        columns = ("partitions", "owner", "generation", "epoch")
+        columns = ("state", "partitions", "owner", "generation", "epoch")
         output.table(
-            ("job", "fragment", "partitions", "worker", "generation", "epoch"),
+            ("job", "fragment", "state", "partitions", "worker", "generation", "epoch"),
             [(job, one["name"], *(one[c] for c in columns)) for job, one in spread],
             title="\nfragments",
         )

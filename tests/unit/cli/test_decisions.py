@@ -82,8 +82,8 @@ def test_a_replay_shows_each_fragment_of_a_spread_job(run: Run, tmp_path: Path) 
     head = Head("1", "c1", 1, 0, state)
     path.write_bytes(head_line(head) + event_line(1, decided) + end_line(End(1, digests(state))))
     shown = run("decisions", "replay", str(path), "--job", JOB)
-    assert "fragment 0: counts 0; worker w1-1, generation 1, epoch 1" in shown
-    assert "fragment 1: counts 1; worker w1-1, generation 1, epoch 0" in shown
+    assert "fragment 0: counts 0; worker w1-1, generation 1, epoch 1, waiting" in shown
+    assert "fragment 1: counts 1; worker w1-1, generation 1, epoch 0, waiting" in shown
 
 
 def test_a_replay_without_a_difference(run: Run, data: Path, first: Path) -> None:

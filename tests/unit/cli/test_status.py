@@ -80,9 +80,10 @@ def test_each_fragment_of_a_spread_job_has_a_line(capsys: pytest.CaptureFixture[
     status.show(status.document(SETTINGS, [], found))
     assert "fragments" not in capsys.readouterr().out
     several = [
-        {"name": "0", "partitions": "counts 0-1, totals 0", "owner": "w1-a", "generation": 2,
-         "epoch": 8},
-        {"name": "1", "partitions": "counts 2-3", "owner": None, "generation": 5, "epoch": 6},
+        {"name": "0", "state": "running", "partitions": "counts 0-1, totals 0", "owner": "w1-a",
+         "generation": 2, "epoch": 8},
+        {"name": "1", "state": "waiting", "partitions": "counts 2-3", "owner": None,
+         "generation": 5, "epoch": 6},
     ]  # fmt: skip
     found.view["jobs"] = [JOB | {"owner": None, "fragments": several}]
     found.view["workers"][0]["fragments"] = [FRAGMENT | {"fragment": "0"}]
@@ -90,9 +91,9 @@ def test_each_fragment_of_a_spread_job_has_a_line(capsys: pytest.CaptureFixture[
     printed = capsys.readouterr().out
     lines = [" ".join(line.split()) for line in printed.splitlines()]
     at = lines.index("fragments")
-    assert "job fragment partitions worker generation epoch" in lines[at:]
-    assert "wordcount 0 counts 0-1, totals 0 w1-a 2 8" in lines[at:]
-    assert any(line.startswith("wordcount 1 counts 2-3") and line.endswith("5 6") for line in lines)
+    assert "job fragment state partitions worker generation epoch" in lines[at:]
+    assert "wordcount 0 running counts 0-1, totals 0 w1-a 2 8" in lines[at:]
+    assert any(line.startswith("wordcount 1 waiting") and line.endswith("5 6") for line in lines)
     assert "w1 30 live 2 wordcount/0" in lines
 
 

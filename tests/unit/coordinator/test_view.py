@@ -9,6 +9,7 @@ import pytest
 from perseid.coordinator import view
 from perseid.coordinator.api import answers
 from perseid.coordinator.api.server import Api
+from perseid.coordinator.job.ownership import Condition
 from perseid.records import Assignment, LeaderInfo
 from support.coordinator import Crashed, Leader, World
 from support.served import Served
@@ -90,14 +91,18 @@ def test_a_job_of_several_fragments_shows_each(world: World, leader: Leader) -> 
         Assignment("0", (0,), "w1-1", 1, split=0),
         Assignment("1", (1,), None, 2, from_epoch=0, split=1),
     ))  # fmt: skip
-    ownership = replace(found.ownership, plan=plan, done_by={"0": 1})
+    ownership = replace(
+        found.ownership, plan=plan, done_by={"0": 1}, conditions={"0": Condition.RUNNING}
+    )
     leader.state = leader.state.with_job(replace(found, ownership=ownership))
     shown = job(leader)
     assert (shown["owner"], shown["committed_epoch"]) == (None, 0)
     assert shown["fragments"] == [
-        {"name": "0", "partitions": "counts 0", "owner": "w1-1", "generation": 1, "epoch": 1},
-        {"name": "1", "partitions": "counts 1", "owner": None, "generation": 2, "epoch": 0},
-    ]
+        {"name": "0", "state": "running", "partitions": "counts 0", "owner": "w1-1",
+         "generation": 1, "epoch": 1},
+        {"name": "1", "state": "waiting", "partitions": "counts 1", "owner": None,
+         "generation": 2, "epoch": 0},
+    ]  # fmt: skip
     answers.JobNow.model_validate(shown)
     (worker,) = view.status(leader.state, LEADER, world.now)["workers"]
     assert worker["fragments"] == [

@@ -31,16 +31,16 @@ def test_a_job_that_is_one_fragment_has_an_owner_and_no_list() -> None:
 
 def test_each_fragment_is_listed_with_what_is_known() -> None:
     assert fragments.owner_of(SPREAD) is None
-    known = fragments.listed(SPREAD, LAYOUT, {"0": 4})
+    known = fragments.listed(SPREAD, LAYOUT, {"0": 4}, {"0": "running"})
     assert known == [
-        {"name": "0", "partitions": "counts 0-1, totals 0", "owner": "w1-a", "generation": 6,
-         "epoch": 4},
-        {"name": "1", "partitions": "counts 2, totals 1", "owner": None, "generation": 7,
-         "epoch": None},
+        {"name": "0", "state": "running", "partitions": "counts 0-1, totals 0", "owner": "w1-a",
+         "generation": 6, "epoch": 4},
+        {"name": "1", "state": None, "partitions": "counts 2, totals 1", "owner": None,
+         "generation": 7, "epoch": None},
     ]  # fmt: skip
     assert [one["partitions"] for one in fragments.listed(SPREAD)] == [None, None]
     assert [*map(fragments.text, known)] == [
-        "0: counts 0-1, totals 0; worker w1-a, generation 6, epoch 4",
+        "0: counts 0-1, totals 0; worker w1-a, generation 6, epoch 4, running",
         "1: counts 2, totals 1; worker none, generation 7",
     ]
 

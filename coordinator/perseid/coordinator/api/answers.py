@@ -97,6 +97,7 @@ class JobFragment(Answer):
     """A fragment of a job that has several."""
 
     name: str
+    state: str | None = Field(description="waiting, restoring or running, as the leader knows it")
     partitions: str | None = Field(description="its operator partitions, as in `counts 0-1`")
     owner: str | None = Field(description="the worker's incarnation")
     generation: int
@@ -158,7 +159,7 @@ class JobSummary(Answer):
         description="the worker's incarnation; null for a job of several fragments"
     )
     fragments: list[JobFragment] = Field(
-        description="empty for a job that is one fragment; only the leader knows epochs"
+        description="empty for a job that is one fragment; epochs and states are in `status` only"
     )
     applied_ms: int
 

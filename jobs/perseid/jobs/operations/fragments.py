@@ -16,18 +16,22 @@ def owner_of(plan: Plan | None) -> str | None:
 
 
 def listed(
-    plan: Plan | None, layout: Layout | None = None, done: Mapping[str, int] | None = None
+    plan: Plan | None,
+    layout: Layout | None = None,
+    done: Mapping[str, int] | None = None,
+    states: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """Each fragment of a job that has several; empty for a job that is one.
 
-    `layout`: the plan's; without it the partitions are not known. `done`: last done epochs, by
-    fragment, as far as they are known.
+    `layout`: the plan's; without it the partitions are not known. `done`: last done epochs, and
+    `states`: waiting, restoring or running, by fragment, as far as they are known.
     """
     if plan is None or len(plan.assignments) == 1:
         return []
     return [
         {
             "name": own.fragment,
+            "state": (states or {}).get(own.fragment),
             "partitions": partitions_text(tasks_of(own, layout)) if layout is not None else None,
             "owner": own.owner,
             "generation": own.generation,
@@ -47,11 +51,12 @@ def partitions_text(tasks: Iterable[Task]) -> str:
 
 def text(fragment: Mapping[str, Any]) -> str:
     """One of `listed` as a line."""
-    epoch = fragment["epoch"]
+    state, epoch = fragment["state"], fragment["epoch"]
     return (
         f"{fragment['name']}: {fragment['partitions'] or 'partitions unknown'}; "
         f"worker {fragment['owner'] or 'none'}, generation {fragment['generation']}"
         + (f", epoch {epoch}" if epoch is not None else "")
+        + (f", {state}" if state is not None else "")
     )
 
 
