@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import median
 
 from perseid.coordinator import (
     checkpoints,
@@ -33,6 +34,8 @@ IDLE_TOKEN_S = 10.0  # contracts.md: an idle job gets one token every 10 s
 CREDITS_IDLE = 1  # without backlog the next epoch takes what arrived during this one
 CREDITS_BACKLOG = 2  # with backlog the worker finds the next token when it ends an epoch
 AHEAD_MAX = 200  # epochs from the slowest fragment to the tip: what it has to catch up with
+LATE_S = 0.5  # without the end of an epoch: less than it takes to know that a worker is dead
+LATE_EPOCHS = 2  # usual epochs, if they are longer
 SIZE_FIRST = 20_000  # of a job whose speed is not known yet
 SIZE_MIN = 500  # no epoch is made smaller to meet its target: overhead would dominate
 WORK_SHARE_MIN = 0.5  # of an epoch's time: less work than overhead would be a downward spiral
@@ -44,7 +47,7 @@ def next_token(
     job: JobState, coordinator_epoch: int, now: Now, *, cores: int | None = None
 ) -> Token | None:
     """The token that is due now, else None. `cores`: of the worker that owns the job."""
-    if not may_issue(job):
+    if not may_issue(job, now.monotonic_s):
         return None
     idle = now.monotonic_s - job.chain.issued_s >= IDLE_TOKEN_S
     first = _first_of_its_revision(job)
@@ -69,7 +72,7 @@ def final_token(
     )
 
 
-def may_issue(job: JobState) -> bool:
+def may_issue(job: JobState, now_s: float) -> bool:
     """Whether the job has a credit for another epoch.
 
     A part of a job that does not depend on a lost worker continues: see `_able`, AHEAD_MAX.
@@ -80,25 +83,29 @@ def may_issue(job: JobState) -> bool:
         return False
     if job.in_flight >= AHEAD_MAX:
         return False
-    able = _able(job)
+    able = _able(job, now_s)
     done = min((job.ownership.done_of(a) for a in able), default=job.done)
     ahead = CREDITS_BACKLOG if able and job.inputs.has_backlog else CREDITS_IDLE
     return job.chain.tip.epoch - done < ahead
 
 
-def _able(job: JobState) -> list[Assignment]:
+def _able(job: JobState, now_s: float) -> list[Assignment]:
     """The fragments whose epochs are waited for: all of them, if all run.
 
-    A fragment that waits for one without an owner, or for one that catches up after a restore, does
-    not hold back the others. Without any such trouble none is further from the tip than credits
-    allow, so one that is further catches up.
+    A fragment that waits for one without an owner, for one that is late, whose worker may be dead
+    or may hang, or for one that catches up after a restore, does not hold back the others. Without
+    any such trouble none is further from the tip than credits allow, so one that is further catches
+    up.
     """
     primaries, tip = job.ownership.primaries, job.chain.tip.epoch
     if job.spread is None:
         return list(primaries) if job.phase is Phase.RUNNING else []
+    usual_s = median(d.duration_ms for d in job.inputs.recent) / 1000 if job.inputs.recent else 0.0
+    limit_s = max(LATE_S, LATE_EPOCHS * usual_s)
     ready = {
         a.split for a in job.ownership.are(Condition.RUNNING)
         if tip - job.ownership.done_of(a) <= CREDITS_BACKLOG
+        and not job.ownership.is_late(a, tip, now_s, limit_s)
     }  # fmt: skip
     return [a for a in primaries if a.split is not None and job.spread.waits_for(a.split) <= ready]
 
@@ -192,6 +199,8 @@ def appended(job: JobState, token: Token, offset: int, now: Now) -> JobState:
     """The job after its token is in the log at `offset`."""
     held = holding.is_full(job)
     job = watermark.issued(job, token)
+    if job.spread is not None:
+        job = replace(job, ownership=job.ownership.asked(token.epoch, now.monotonic_s))
     job = replace(
         job, chain=job.chain.extended(token, offset, now.monotonic_s),
         inputs=job.inputs.named(token, now.monotonic_s),

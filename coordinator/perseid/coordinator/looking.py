@@ -70,10 +70,11 @@ class Looking:
     def wanted(self) -> Wanted:
         """What the watchers of topics are to look at now."""
         jobs = [job for job in self._state().jobs.values() if job.phase in _ACTIVE]
+        now_s = self._now()
         return Wanted(
             frozenset(job.entry.uuid for job in jobs),
             frozenset().union(*(job.inputs.partitions for job in jobs)),
-            any(issue.may_issue(job) for job in jobs),
+            any(issue.may_issue(job, now_s) for job in jobs),
             frozenset().union(*(sink_topics.asked(job) for job in jobs)),
         )
 

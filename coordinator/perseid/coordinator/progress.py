@@ -119,6 +119,8 @@ def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
     fragments = [a.fragment for a in job.ownership.primaries]
     ending, ended = epoch_ends.reported(job.inputs.ending, record, fragments)
     ownership = job.ownership.committed(record.fragment, epoch)
+    if job.spread is not None:
+        ownership = ownership.heard(record.fragment, now.monotonic_s)
     job = replace(
         job, ownership=ownership, inputs=job.inputs.awaits(ending),
         health=job.health.progressed(min(epoch, ownership.done)),

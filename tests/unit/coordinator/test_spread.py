@@ -163,6 +163,30 @@ def test_the_part_that_does_not_need_the_dead_worker_continues(
     assert len(new.splits) == 4
 
 
+def test_a_worker_that_is_silent_holds_the_other_part_back_for_a_moment_only(
+    world: SpreadWorld, leader: Leader
+) -> None:
+    """Until it is known to be dead, or for as long as it hangs."""
+    epochs(world, leader, 3)
+    before = tip(leader)
+    for _ in range(10):
+        feed(world, leader)
+        world.run(1, {OF_B})
+        leader.listen()
+    assert tip(leader) - before <= issue.CREDITS_BACKLOG
+    leader.tick(2 * issue.LATE_S)
+    before = tip(leader)
+    for _ in range(10):
+        feed(world, leader)
+        world.run(1, {OF_B})
+        leader.listen()
+    assert tip(leader) >= before + 9
+    assert leader.job().ownership.are(Condition.WAITING) == (), "no owner is taken for dead"
+    world.run(100)
+    leader.listen()
+    assert leader.job().done == tip(leader)
+
+
 def test_a_part_of_which_a_fragment_is_dead_gets_no_tokens_of_its_own() -> None:
     """Both parts have lost a fragment: none may be issued, except the one that is due anyway."""
     world = spread_world(4)

@@ -34,6 +34,7 @@ class Ownership:
     done_by: Mapping[str, int] = field(default_factory=dict)  # the last done epoch, by fragment
     ledger_highest: int = 0  # highest epoch in any ledger partition
     conditions: Mapping[str, Condition] = field(default_factory=dict)  # else a fragment waits
+    since_s: Mapping[str, float] = field(default_factory=dict)  # see `is_late`; of several only
 
     @property
     def primaries(self) -> tuple[Assignment, ...]:
@@ -127,6 +128,19 @@ class Ownership:
     def renamed(self, plan: Plan) -> Ownership:
         """Under a plan that differs in the revision's name alone."""
         return replace(self, plan=plan)
+
+    def asked(self, epoch: int, now_s: float) -> Ownership:
+        """The token of `epoch` is issued: fragments that had nothing to do have it from now on."""
+        idle = {a.fragment: now_s for a in self.primaries if self.done_of(a) == epoch - 1}
+        return replace(self, since_s={**self.since_s, **idle})
+
+    def heard(self, fragment: str, now_s: float) -> Ownership:
+        """The fragment has reported the end of an epoch."""
+        return replace(self, since_s={**self.since_s, fragment: now_s})
+
+    def is_late(self, own: Assignment, tip: int, now_s: float, limit_s: float) -> bool:
+        """Whether it has something to do, and has ended no epoch for that time."""
+        return self.done_of(own) < tip and now_s - self.since_s.get(own.fragment, now_s) > limit_s
 
     # -- epochs ----------------------------------------------------------------------------------
 
