@@ -240,20 +240,9 @@ class Loader:
         own_topics.make(self._clients.topics, spec, number, in_force=in_force)
 
     def drop_buffers(self, action: TrimLogs) -> list[str]:
-        """Deletes buffer topics that nothing needs any more, once for each layout; their names."""
-        registry, topics = self._clients.registry, self._clients.topics
-        plan = registry.plan(action.job)
-        if plan is None or plan.job_uuid != action.job_uuid:
-            return []
-        looked = plan.job_uuid, plan.layout, plan.base_epoch
-        if looked in self._known.tidied:
-            return []
-        if not own_topics.is_settled(plan, registry.pointers(action.job)):
-            return []
-        gone = own_topics.unneeded(topics.list(), self._spec(plan.archive), plan)
-        topics.delete(gone)
-        self._known.tidied.add(looked)
-        return gone
+        """Deletes buffer topics that nothing needs any more, once for each plan; their names."""
+        clients, tidied = self._clients, self._known.tidied
+        return own_topics.drop(clients.registry, clients.topics, action, self._spec, tidied)
 
     def _source_topics(
         self, spec: JobSpec, *, strict: bool = True

@@ -14,7 +14,7 @@ has buffer topics for each layout:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from perseid.errors import RetryableError
@@ -26,8 +26,10 @@ from perseid.topics.buffer_topics import wrong_size
 from perseid.topics.control import TopicSpec, control_topics, refuse_unlike
 
 if TYPE_CHECKING:
+    from perseid.coordinator.actions import TrimLogs
     from perseid.jobs.model.spec import JobSpec
     from perseid.records import CheckpointPointers, Plan
+    from perseid.registry import Registry
 
 
 class Topics(TopicReader, TopicChanger, Protocol):
@@ -89,3 +91,27 @@ def unneeded(existing: Iterable[str], spec: JobSpec, plan: Plan) -> list[str]:
     wanted = buffer_topics(spec, build(spec, plan.layout))
     layouts = {name: names.of_buffer(plan.job, name) for name in existing if name not in wanted}
     return sorted(name for name, of in layouts.items() if of is not None and of[1] <= plan.layout)
+
+
+def drop(
+    registry: Registry,
+    topics: Topics,
+    action: TrimLogs,
+    spec_of: Callable[[str], JobSpec],
+    tidied: set[tuple[str, int, int]],
+) -> list[str]:
+    """Deletes the job's buffer topics that nothing needs any more; their names.
+
+    `spec_of`: reads an archive. `tidied`: UUID, layout and base epoch of the plans whose buffers
+    were looked up; gets this one, once it is settled.
+    """
+    plan = registry.plan(action.job)
+    if plan is None or plan.job_uuid != action.job_uuid:
+        return []
+    looked = plan.job_uuid, plan.layout, plan.base_epoch
+    if looked in tidied or not is_settled(plan, registry.pointers(action.job)):
+        return []
+    gone = unneeded(topics.list(), spec_of(plan.archive), plan)
+    topics.delete(gone)
+    tidied.add(looked)
+    return gone

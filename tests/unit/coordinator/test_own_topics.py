@@ -134,7 +134,7 @@ def test_a_buffer_of_a_dropped_revision_is_made_again(setting: Setting) -> None:
     known = frozenset({("lines", "lines")})
     for parallelism in (6, 5):
         entry = setting.apply(**{
-            "parallelism: 4": f"parallelism: {parallelism}\nplacement: {{spread: 2}}"
+            "parallelism: 4": f"parallelism: {parallelism}\nplacement: {{spread: 2}}", **IN_PYTHON
         })  # fmt: skip
         action = act.LoadProgram(JOB, "r2", entry.archive, known)
         if parallelism == 5:
