@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import signal
-import statistics
 import threading
 import time
 from bisect import bisect_right
@@ -296,14 +295,14 @@ def test_a_part_without_the_dead_worker_puts_out_as_before(
     three.wait_caught_up("parts")
     shown = {part: times_ms(three, f"parts-{part}-out") for part in PARTS}
     given = {part: times_ms(three, f"parts-{part}-in") for part in PARTS}
-    calm = statistics.median(silences_s(given["left"], shown["left"], begun, killed))
+    calm = max(silences_s(given["left"], shown["left"], begun, killed))
     longest = max(silences_s(given["left"], shown["left"], killed, healed))
     away = max(silences_s(given["right"], shown["right"], killed, healed))
     for part in PARTS:
         found = Counter((row["i"], row["k"]) for row in three.rows(f"parts-{part}-out"))
         assert found == Counter((i, f"k{i % 7}") for i in range(steady.rows)), part
     assert away >= DEAD_S, f"{away} s: nothing stopped, so nothing is shown"
-    assert longest <= max(2 * calm, GAP_S), f"{longest} s without output; {calm} s before"
+    assert longest <= max(2 * calm, GAP_S), f"{longest} s without output; at most {calm} s before"
     three.do("jobs", "remove", "parts", "--purge")
 
 
