@@ -54,9 +54,10 @@ def delay_s(count: int) -> float:
     return growing_s(count - 1, RETRY_FIRST_S, RETRY_MAX_S)
 
 
-def with_tries(job: JobState, text: str) -> str:
+def with_tries(job: JobState, fragment: str, text: str) -> str:
     """The text of an unexpected error at its last try."""
-    tries = f"Epoch {job.done + 1} was tried {job.health.unexpected} times; the job's state is kept"
+    epoch = job.ownership.done_by.get(fragment, job.done) + 1
+    tries = f"Epoch {epoch} was tried {job.health.unexpected} times; the job's state is kept"
     return f"{cut(text, TEXT_MAX - len(tries) - 1)}\n{tries}"
 
 
@@ -77,7 +78,8 @@ def transient(
     if before is not None and before.count and not job.health.fails_again(fragments):
         failures = replace(failures, count=before.count)
     retry_s = now.monotonic_s + delay_s(failures.count)
-    health = job.health.failed(failures, fragments, job.done, retry_s, died=died)
+    done = max(job.ownership.done_by.get(name, job.done) for name in fragments)
+    health = job.health.failed(failures, fragments, done, retry_s, died=died)
     job = replace(job, health=health)
     title = f"failure {failures.count}{_of(job, fragments)}"
     job = job.with_events(f"{title}: {headline(failures.text)}")

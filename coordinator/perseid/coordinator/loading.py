@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
@@ -21,7 +21,14 @@ from pathlib import Path
 from queue import Empty, PriorityQueue
 
 from perseid.clocks import Clock, SystemClock
-from perseid.coordinator import corrections, foreign, ledger_claims, own_topics, sources
+from perseid.coordinator import (
+    corrections,
+    foreign,
+    ledger_checks,
+    ledger_claims,
+    own_topics,
+    sources,
+)
 from perseid.coordinator.actions import LoadProgram, TrimLogs
 from perseid.coordinator.events import JobLoaded, ProgramLoaded, SourceTopic
 from perseid.coordinator.job.chain import Issued, Tip
@@ -30,7 +37,7 @@ from perseid.coordinator.job.program import Program
 from perseid.coordinator.token_time import Time
 from perseid.errors import PermanentError, ReplayDataLost, lost_by_broker
 from perseid.jobs.model import assignments
-from perseid.jobs.model.layout import Layout, build
+from perseid.jobs.model.layout import build
 from perseid.jobs.model.spec import JobSpec
 from perseid.jobs.model.spread import spread_of
 from perseid.jobs.model.trees import fetch_archive, read_folder
@@ -47,7 +54,6 @@ from perseid.topics.log import Entry, LogReader, LogWriter
 from perseid.topics.records import (
     Begin,
     Claim,
-    EpochDone,
     LedgerRecord,
     ProgressRecord,
     Token,
@@ -194,9 +200,10 @@ class Loader:
         )
         begun = sources.begun(program.spec, (issued.token for issued in tokens), ever)
         if base is not None:
-            _check_tip(job, max([base.epoch, *(i.token.epoch for i in tokens)]), ledger)
+            ledger_checks.tip(job, max([base.epoch, *(i.token.epoch for i in tokens)]), ledger)
         if plan is not None:
-            _check_reported(plan, build(program.spec, plan.layout), tokens, progress, ledger)
+            layout = build(program.spec, plan.layout)
+            ledger_checks.reported(plan, layout, tokens, progress, ledger)
         return JobLoaded(
             job=job, entry=entry, program=program, plan=plan, generation=generation,
             pointers=pointers, status=status, failures=registry.failures(job),
@@ -423,43 +430,6 @@ def high_watermarks(
     """The ends of all partitions of the existing topics, including open transactions."""
     places = [(t.topic, p) for t in seen.values() if t is not None for p in t.starts]
     return topics.ends(places, committed=False) if places else {}
-
-
-def _check_tip(job: str, tip: int, ledger: Mapping[int, int]) -> None:
-    """Checks that every committed epoch has a token: no token of a ledger is ever rolled back."""
-    committed = max(ledger.values(), default=0)
-    if committed > tip:
-        raise lost_by_broker(
-            f"the token log of {job} ends with epoch {tip}, and epoch {committed} was committed"
-        )
-
-
-def _check_reported(
-    plan: Plan, layout: Layout, tokens: Sequence[Issued], progress: Sequence[ProgressRecord],
-    ledger: Mapping[int, int],
-) -> None:  # fmt: skip
-    """Checks that ledger partitions hold each epoch of this layout that was reported as done.
-
-    That is by their own fragment: others may be ahead of it.
-    """
-    offsets = {issued.token.epoch: issued.offset for issued in tokens}
-    done: dict[str, int] = {}
-    for r in progress:
-        if isinstance(r, EpochDone) and r.job_uuid == plan.job_uuid and r.epoch > plan.base_epoch:
-            if offsets.get(r.epoch) == r.token_offset:
-                done[r.fragment] = max(r.epoch, done.get(r.fragment, 0))
-    lagged = [
-        (task.ledger, ledger.get(task.ledger, 0), done[own.fragment])
-        for own in plan.primaries if own.fragment in done
-        for task in assignments.tasks_of(own, layout)
-        if task.ledger is not None and ledger.get(task.ledger, 0) < done[own.fragment]
-    ]  # fmt: skip
-    if lagged:
-        partition, epoch, reported = min(lagged)
-        raise lost_by_broker(
-            f"{names.ledger(plan.job)}[{partition}] ends with epoch {epoch}, and epoch {reported} "
-            "was reported as committed"
-        )
 
 
 def base_of(plan: Plan, pointers: CheckpointPointers | None) -> Base:

@@ -215,7 +215,7 @@ def _failed(job: JobState, record: FragmentState, now: Now) -> Step:
     if job.health.fails_again([record.fragment]):
         job = replace(job, health=job.health.tried(kind))
     if job.health.unexpected >= failing.TRIES_MAX:
-        return corrections.fail(job, now, kind, failing.with_tries(job, text))
+        return corrections.fail(job, now, kind, failing.with_tries(job, record.fragment, text))
     job, text, final = failing.settled(job, failing.origin(record.fragment), kind, text, now)
     if final or record.permanent:
         return corrections.fail(job, now, PermanentError.__name__ if final else kind, text)

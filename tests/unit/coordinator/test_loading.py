@@ -8,7 +8,7 @@ import pytest
 
 from perseid.coordinator import actions as act
 from perseid.coordinator import events as ev
-from perseid.coordinator import foreign, loading
+from perseid.coordinator import foreign, ledger_checks
 from perseid.coordinator.job.chain import Issued
 from perseid.coordinator.job.positions import ranges_of
 from perseid.coordinator.loading import HigherClaim, Loader
@@ -216,13 +216,13 @@ def test_a_ledger_is_compared_with_the_reports_of_its_own_fragment() -> None:
         for fragment, highest in (("0", 9), ("1", 6)) for epoch in range(1, highest + 1)
     ]  # fmt: skip
     layout = Layout(1, tasks)
-    loading._check_reported(plan, layout, tokens, done, {0: 9, 1: 6, 2: 10})
+    ledger_checks.reported(plan, layout, tokens, done, {0: 9, 1: 6, 2: 10})
     for ledger, text in (
         ({0: 9, 1: 5, 2: 9}, r"ledger\[1\] ends with epoch 5, and epoch 6"),
         ({0: 9, 1: 6}, r"ledger\[2\] ends with epoch 0, and epoch 9"),
     ):
         with pytest.raises(PermanentError, match=text):
-            loading._check_reported(plan, layout, tokens, done, ledger)
+            ledger_checks.reported(plan, layout, tokens, done, ledger)
 
 
 def test_a_ledger_that_lost_what_was_reported_as_done_is_an_error(setting: Setting) -> None:

@@ -311,6 +311,31 @@ def test_one_trouble_of_all_fragments_counts_once(world: SpreadWorld, leader: Le
     assert world.failures[JOB].count == 2, "fragment 3 fails again"
 
 
+def test_others_that_catch_up_do_not_end_the_failures_of_one_that_is_ahead(
+    world: SpreadWorld, leader: Leader
+) -> None:
+    epochs(world, leader, 2)
+    lose(world, leader, "w2-1")
+    epochs(world, leader, 5)
+    for count in (1, 2):
+        world.report_of(OF_B, "failed", error="reset")
+        leader.listen()
+        assert world.failures[JOB].count == count
+        leader.tick(60)
+        world.restore({OF_B})
+        leader.listen()
+    done = leader.job().done
+    world.restore()
+    world.run(2, OF_A)
+    leader.listen()
+    assert leader.job().done > done
+    assert world.failures[JOB].count == 2
+    world.run(20)
+    leader.listen()
+    epochs(world, leader)
+    assert world.failures[JOB].count == 0, "fragment 3 has done the epoch in which it failed"
+
+
 def test_the_same_unexpected_error_in_all_fragments_is_one_try(
     world: SpreadWorld, leader: Leader
 ) -> None:

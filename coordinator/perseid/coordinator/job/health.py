@@ -26,7 +26,7 @@ class Health:
     failures: JobFailures | None = None
     unloaded: JobFailures | None = None  # while LOADING: why it could not be read
     round: frozenset[str] = frozenset()  # the fragments that the last counted failure stands for
-    failed_at: int = 0  # the last done epoch when the last failure was counted
+    failed_at: int = 0  # the last epoch that a fragment had done when it failed
     tries: int = 0  # all failures since an epoch was done
     deaths: int = 0  # of these, process deaths
     unexpected: int = 0  # of these, errors of code or data without a type (`failing`)
@@ -59,7 +59,7 @@ class Health:
         """A failure of these fragments, after epoch `done`. `died`: a process has died."""
         again = self.fails_again(fragments)
         return replace(
-            self, failures=failures, failed_at=done, tries=self.tries + again,
+            self, failures=failures, failed_at=max(done, self.failed_at), tries=self.tries + again,
             deaths=self.deaths + (died and again), retry_s=retry_s,
             round=frozenset(fragments) if again else self.round.union(fragments),
         )  # fmt: skip
