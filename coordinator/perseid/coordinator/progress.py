@@ -121,10 +121,9 @@ def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
     ownership = job.ownership.committed(record.fragment, epoch)
     if job.spread is not None:
         ownership = ownership.heard(record.fragment, now.monotonic_s)
-    job = replace(
-        job, ownership=ownership, inputs=job.inputs.awaits(ending),
-        health=job.health.progressed(min(epoch, ownership.done)),
-    )  # fmt: skip
+    job = replace(job, ownership=ownership, inputs=job.inputs.awaits(ending))
+    if job.phase is not Phase.FAILED:  # else another fragment has ended it, and its error stays
+        job = replace(job, health=job.health.progressed(min(epoch, ownership.done)))
     for end in ended:
         job = _ended(job, end, now, is_new=end.epoch > before, is_whole=end is ended[-1])
     if not _of_owner(job, record):
