@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from perseid.records import Plan
@@ -17,6 +17,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perseid.worker")
 Key = tuple[str, str]  # a fragment's job, and its name
+
+
+class Running(Protocol):
+    """A fragment that runs under its plan."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+
+def by_fragment(plans: Mapping[str, Sequence[Plan]]) -> dict[Key, Plan]:
+    """What a worker is to run: the plans of its fragments, which it has by job."""
+    return {(job, own.only.fragment): own for job, owns in plans.items() for own in owns}
+
+
+def outdated(running: Mapping[Key, Running], wanted: Mapping[Key, Plan]) -> list[Key]:
+    """Those that run and are not wanted any more, or under another generation."""
+    return [
+        key for key, fragment in running.items()
+        if key not in wanted or wanted[key].generation != fragment.plan.generation
+    ]  # fmt: skip
 
 
 class _Ending(NamedTuple):
@@ -42,11 +62,9 @@ class Fragments:
         `plans`: by job, one for each of its fragments here (`Plan.for_worker`). `unknown`: jobs
         whose plan cannot be read. What runs of them stays.
         """
-        wanted = {(job, own.only.fragment): own for job, owns in plans.items() for own in owns}
-        for key, fragment in list(self._running.items()):
-            plan = wanted.get(key)
-            outdated = plan is None or plan.generation != fragment.plan.generation
-            if outdated and key[0] not in unknown:
+        wanted = by_fragment(plans)
+        for key in outdated(self._running, wanted):
+            if key[0] not in unknown:
                 self._end(key, self._running.pop(key))
         self._ending = {key: e for key, e in self._ending.items() if e.thread.is_alive()}
         for key, plan in wanted.items():

@@ -29,7 +29,7 @@ from perseid.worker.dataflow.barriers import counted, expected
 from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.dataflow.edges import Row, inputs
 from perseid.worker.epoch import flow
-from perseid.worker.epoch.inbox import LATE_LOOKS, LOOK_S, BufferInbox, Surroundings
+from perseid.worker.epoch.inbox import LATE_LOOKS, LOOK_S, BufferInbox, Surroundings, Whole
 from perseid.worker.epoch.outbox import BufferOutbox
 from perseid.worker.spark.levels import refuse_unfit
 from support.fragment_contexts import context_of
@@ -109,7 +109,7 @@ class Setting:
         table = pa.table({"value": words})
         rows = list(flow.rows_of(context, order.token, "lines", table, split))
         writer = SetWriter(FakeBufferWriter(self.kafka), lambda: next(self.attempts))
-        BufferOutbox(context, writer).send(order, rows)
+        BufferOutbox(context, flow.whole_layout(context), writer).send(order, rows)
 
     def inbox(
         self, past: TokenHistory, done_epoch: int = 0, generation: int = 1,
@@ -127,7 +127,8 @@ class Setting:
             self.topics, self.open, continues, self.warned.append, lambda: self.checkpoints,
             lambda work: work(), clock,
         )  # fmt: skip
-        found = BufferInbox(self.context(0, generation), around)
+        context = self.context(0, generation)
+        found = BufferInbox(context, Whole.of(context), around)
         found.begin(past, done_epoch)
         return found
 

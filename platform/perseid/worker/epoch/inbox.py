@@ -10,7 +10,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from perseid.clocks import Clock, SystemClock
 from perseid.errors import FencedError, PermanentError, RetryableError
@@ -24,6 +24,7 @@ from perseid.worker.epoch import flow
 if TYPE_CHECKING:
     from perseid.engine.feed import TokenHistory
     from perseid.engine.order import EpochOrder
+    from perseid.jobs.model.layout import Layout
     from perseid.records import CheckpointPointer
     from perseid.topics.admin import Partition
     from perseid.topics.buffer_topics import BufferTopic
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from perseid.topics.sets import Place
     from perseid.worker.dataflow.context import FragmentContext
     from perseid.worker.dataflow.edges import Row
+    from perseid.worker.dataflow.graph import Graph
 
 log = logging.getLogger("perseid.worker")
 
@@ -60,11 +62,36 @@ class Surroundings:
     clock: Clock
 
 
+class Fragment(Protocol):
+    """`FragmentContext`, or what the simulation has in its place."""
+
+    @property
+    def job(self) -> str: ...
+    @property
+    def job_uuid(self) -> str: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def layout(self) -> Layout: ...
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The job that the fragment is a part of: all operator partitions, and their edges."""
+
+    layout: Layout
+    graph: Graph
+
+    @classmethod
+    def of(cls, context: FragmentContext) -> Whole:
+        return cls(flow.whole_layout(context), flow.graph_of(context))
+
+
 class BufferInbox:
     """`perseid.engine.levels.Inbox`. `close` after the last epoch."""
 
-    def __init__(self, context: FragmentContext, around: Surroundings) -> None:
-        self._context, self._around = context, around
+    def __init__(self, context: Fragment, job: Whole, around: Surroundings) -> None:
+        self._context, self._job, self._around = context, job, around
         self._readers: dict[int, SetReader] = {}  # by gid
         self._topics: dict[str, BufferTopic] = {}
         self._valid: set[int] = set()  # offsets of the tokens on the chain
@@ -76,7 +103,7 @@ class BufferInbox:
     def begin(self, past: TokenHistory, done_epoch: int) -> None:
         """Raises as `buffer_topics.check` does."""
         context, around = self._context, self._around
-        whole = flow.whole_layout(context)
+        whole = self._job.layout
         operators = {self._place(task.gid)[0]: task.operator for task in context.layout.tasks}
         counts = {topic: len(whole.of(operator)) for topic, operator in operators.items()}
         self._topics = buffer_topics.found(around.topics, counts)
@@ -121,7 +148,7 @@ class BufferInbox:
     def _rows(self, order: EpochOrder, gid: int) -> list[Row]:
         reader = self._readers[gid]
         reader.sets.judge(self._valid, self._end)
-        wanted = expected(flow.graph_of(self._context), order.token, gid)
+        wanted = expected(self._job.graph, order.token, gid)
         found = self._awaited(reader, order, wanted.sets)
         for event in reader.divergences():
             self._around.warn(f"divergence: {event}")
@@ -191,4 +218,4 @@ def kafka_inbox(
         TopicAdmin(brokers), lambda starts: SharedLogReader(brokers, starts), continues, warn,
         known, soon, SystemClock(),
     )  # fmt: skip
-    return BufferInbox(context, around)
+    return BufferInbox(context, Whole.of(context), around)

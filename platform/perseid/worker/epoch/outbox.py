@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from perseid.records import crashpoints
 from perseid.topics import names
@@ -15,6 +15,7 @@ from perseid.worker.epoch import flow
 
 if TYPE_CHECKING:
     from perseid.engine.order import EpochOrder
+    from perseid.jobs.model.layout import Layout
     from perseid.records.access import Bootstrap
     from perseid.topics.buffers import SetWriter
     from perseid.worker.dataflow.context import FragmentContext
@@ -24,11 +25,24 @@ FLUSH_S = 25.0  # longer than the client tries to deliver a record
 ATTEMPT_BITS = 62
 
 
-class BufferOutbox:
-    """`perseid.engine.levels.Outbox`, of one task."""
+class Fragment(Protocol):
+    """`FragmentContext`, or what the simulation has in its place."""
 
-    def __init__(self, context: FragmentContext, writer: SetWriter) -> None:
-        self._context, self._writer = context, writer
+    @property
+    def job(self) -> str: ...
+    @property
+    def job_uuid(self) -> str: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def revision(self) -> str: ...
+
+
+class BufferOutbox:
+    """`perseid.engine.levels.Outbox`, of one task. `whole`: all operator partitions of the job."""
+
+    def __init__(self, context: Fragment, whole: Layout, writer: SetWriter) -> None:
+        self._context, self._layout, self._writer = context, whole, writer
 
     def send(self, order: EpochOrder, rows: Sequence[Row]) -> None:
         """Of partitions that have committed the epoch."""
@@ -39,7 +53,7 @@ class BufferOutbox:
     def deliver(self, order: EpochOrder, rows: Sequence[Row]) -> None:
         """Returns once all sets of `rows` are durable. RetryableError: some may be."""
         context, token = self._context, order.token
-        layout = flow.whole_layout(context)
+        layout = self._layout
         for one in outgoing(rows):
             head = BufferRecord(
                 job_uuid=context.job_uuid, revision=context.revision, layout=layout.number,
@@ -56,7 +70,7 @@ class BufferOutbox:
 
 def outbox_of(context: FragmentContext) -> BufferOutbox:
     """With the producer of this process."""
-    return BufferOutbox(context, _writer(context.brokers))
+    return BufferOutbox(context, flow.whole_layout(context), _writer(context.brokers))
 
 
 @cache
