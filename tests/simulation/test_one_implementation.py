@@ -25,11 +25,12 @@ PROTOCOL = [
 ] + [
     "perseid.engine." + name for name in (
         "acknowledged", "agreement", "checkpoints", "epoch", "feed", "fragment", "last_word",
-        "reports", "resume", "task_report", "token_loop",
+        "levels", "reports", "resume", "task_report", "token_loop",
     )
 ] + [
     "perseid.worker." + name for name in (
-        "checkpoint.parts", "dataflow.barriers", "dataflow.edges", "dataflow.graph",
+        "checkpoint.parts", "dataflow.barriers", "dataflow.buffered", "dataflow.edges",
+        "dataflow.graph", "epoch.inbox", "epoch.outbox", "fragments",
         "dataflow.operators", "dataflow.source", "epoch.feedback", "epoch.partition_state",
         "recovery.migration", "recovery.resplit", "recovery.restore", "sink.committed",
         "sink.sink_outputs", "sink.transaction",
@@ -39,7 +40,9 @@ PROTOCOL = [
         "blob", "checkpoint", "log", "merging", "outputs", "owners",
     )
 ] + [
-    "perseid.topics." + name for name in ("chain", "codec", "ledger", "log", "records")
+    "perseid.topics." + name for name in (
+        "buffer_limits", "buffer_topics", "buffers", "chain", "codec", "ledger", "log", "records",
+    )
 ] + ["perseid.registry.facade", "perseid.registry.fenced", "perseid.jobs.model.layout"]  # fmt: skip
 # A copy of a decision would have its name. These are what drives decisions, and Spark's part.
 DRIVERS = {"Fragment", "Worker", "Coordinator", "run", "main"}
@@ -60,6 +63,8 @@ def test_a_seed_runs_through_every_module_of_the_protocol() -> None:
     try:
         for seed in range(12):
             run(seed)
+        for seed in range(4):
+            run(seed, spread=True)
     finally:
         sys.setprofile(None)
     files = {name: inspect.getfile(importlib.import_module(name)) for name in PROTOCOL}

@@ -20,6 +20,7 @@ from support.mutants import (
     approximation,
     checkpoints,
     edges,
+    fragments,
     leaders,
     mended,
     sinks,
@@ -43,6 +44,14 @@ DAMAGED_PARTS = Swarm(
     switch=0.1, twin_task=0.02, kill_worker=0.006, kafka_late=0.05, damage_part=0.4,
     erase_state=0.5, asks=True,
 )  # fmt: skip
+
+# Jobs of several fragments; of three, one has no partition of the second level.
+THREE = Shape(workers=3, hosts=1, totals=3, relays=2, sink_on_totals=True, period_s=1.0, spread=3)
+TWO = replace(Corrected.SHAPE, spread=2)
+LARGE_SETS = Shape(workers=2, hosts=1, totals=1, relays=2, every_s=1.0, spread=2)
+LOSSES = Swarm(switch=0.02, kill_worker=0.004, kafka_lost=0.03, kafka_unanswered=0.02)
+LOSSES_AND_ERRORS = Corrected(switch=0.1, kill_worker=0.003, kafka_unanswered=0.02)
+RETRIED_SENDS = Swarm(switch=0.02, kafka_lost=0.1, kafka_unanswered=0.1)
 
 _DRAWN = (
     sinks.no_read_back, sinks.ledger_outside_the_transaction,
@@ -113,6 +122,17 @@ _SET_UP = (
         Corrected(where="totals-0"),
     ),
 )
+_SPREAD = (
+    Planted(fragments.last_epochs_are_not_sent_again, THREE, LOSSES),
+    Planted(fragments.retained_outputs_are_not_sent, THREE, LOSSES),
+    Planted(fragments.sends_are_not_awaited, THREE, LOSSES),
+    Planted(fragments.barriers_expect_one_origin_less, THREE, LOSSES),
+    Planted(fragments.fragments_share_their_logs, THREE, LOSSES),
+    Planted(fragments.fragments_trim_after_the_newest, THREE, Swarm(switch=0.02)),
+    Planted(fragments.chunks_of_two_attempts_make_a_set, LARGE_SETS, RETRIED_SENDS),
+    Planted(fragments.sets_belong_to_epochs, TWO, replace(LOSSES_AND_ERRORS, where="source")),
+    Planted(fragments.checkpoints_lack_a_fragment, THREE, LOSSES),
+)
 _APPROXIMATE = (
     approximation.checked_afterwards, approximation.reset_on_issue,
     approximation.starts_at_theta, approximation.redis_is_the_truth,
@@ -122,7 +142,7 @@ _APPROXIMATE = (
 PLANTED: dict[str, Planted] = {
     one.name: one
     for one in (
-        *map(Planted, _DRAWN), *_SET_UP,
+        *map(Planted, _DRAWN), *_SET_UP, *_SPREAD,
         *(Planted(mutant, play=approximate.run) for mutant in _APPROXIMATE),
         Planted(edges.attempts_are_mixed, play=buffered.run),
         Planted(edges.buffers_are_trimmed_after_the_newest, play=buffered.run),

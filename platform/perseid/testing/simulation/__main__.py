@@ -15,6 +15,7 @@ from importlib import import_module
 from perseid.embedded.paths import repository
 from perseid.errors import UsageError
 from perseid.testing.simulation import again, approximate
+from perseid.testing.simulation.faults import BRANCHES, SPREAD_BRANCHES
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.many import Tally, play
 from perseid.testing.simulation.scenario import run
@@ -32,7 +33,9 @@ def main(arguments: list[str]) -> int:
     if end and alone:
         _parser().error("FIRST:END plays seeds as they draw themselves: leave the options out")
     try:
-        return _many(int(first), int(end)) if end else _one(int(first), options)
+        if end:
+            return _many(range(int(first), int(end)), spread=options.spread)
+        return _one(int(first), options)
     except UsageError as error:
         _parser().error(str(error))
 
@@ -44,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--script", metavar="NAME:NAME=VALUE,...", help="instead of drawn faults")
     parser.add_argument("--planted", metavar="NAME", help="with this planted defect")
     parser.add_argument("--approximate", action="store_true", help="approximate fault tolerance")
+    parser.add_argument("--spread", action="store_true", help="jobs of several fragments")
     return parser
 
 
@@ -55,7 +59,8 @@ def _one(seed: int, options: argparse.Namespace) -> int:
             print(f"seed {seed}: {rough.error or 'all held'}; trace {rough.trace_hash}")
             return 1 if rough.error else 0
         shape = None if options.shape is None else again.made(Shape, options.shape)
-        outcome = run(seed, shape, again.script_of(options.script) if options.script else None)
+        script = again.script_of(options.script) if options.script else None
+        outcome = run(seed, shape, script, spread=options.spread)
     print("\n".join(outcome.lines))
     print(f"seed {seed} ({outcome.mode.value}): {outcome.error or 'all held'}; "
           f"trace {outcome.trace_hash}")  # fmt: skip
@@ -72,9 +77,9 @@ def _planted(name: str) -> AbstractContextManager[None]:
     return planted
 
 
-def _many(first: int, end: int) -> int:
-    tally = Tally()
-    for outcome in play(range(first, end)):
+def _many(seeds: range, *, spread: bool) -> int:
+    tally = Tally(branches=SPREAD_BRANCHES if spread else BRANCHES)
+    for outcome in play(seeds, spread=spread):
         tally.take(outcome)
         if outcome.error:
             print(outcome.explain(), flush=True)

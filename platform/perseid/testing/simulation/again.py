@@ -21,12 +21,14 @@ active: list[str] = []  # planted defects; set by `support.mutants.planting.plan
 
 def command(
     seed: int, shape: Shape | None = None, script: Script | None = None, *,
-    approximate: bool = False,
+    approximate: bool = False, spread: bool = False,
 ) -> str:  # fmt: skip
     """Returns a shell command for the repository's environment."""
     words = ["python", "-m", MODULE, str(seed)]
     if approximate:
         words.append("--approximate")
+    if spread:
+        words.append("--spread")
     if shape is not None:
         words += ["--shape", differing(shape)]
     if script is not None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -58,11 +59,18 @@ class Words:
     n: Counter[str] = field(default_factory=Counter)
     total: Counter[str] = field(default_factory=Counter)
     torn: bool = False  # the broker has lost some acknowledged records
+    _records: set[str] = field(default_factory=set)  # of a source, where a sink has them as such
 
     def take(self, sink: str, value: bytes) -> None:
         word, n, total = job.output(value)
         if word == job.STRANGER:
             raise Defect(f"sink {sink}: {value!r} comes of records of a topic that was recreated")
+        if isinstance(n, str):
+            if n in self._records and not self.torn:
+                raise Defect(f"sink {sink} has the record {n} twice")
+            self._records.add(n)
+            self.total[word] += total
+            return
         if self.torn:  # of the epoch in flight the outputs may stay while its ledger record is lost
             holds = n >= self.n[word]
         else:
@@ -183,11 +191,13 @@ class Tokens:
 
 
 class Checker:
-    """Checks one job's topics."""
+    """Checks one job's topics. `sinks`: by topic, the sources whose words it gets, and of what."""
 
-    def __init__(self, kafka: ModelKafka, sinks: list[str], clock: Clock) -> None:
-        self._kafka, self._clock = kafka, clock
-        self.expected: Counter[str] = Counter()
+    def __init__(
+        self, kafka: ModelKafka, sinks: Mapping[str, frozenset[str]], clock: Clock
+    ) -> None:
+        self._kafka, self._clock, self._sources = kafka, clock, sinks
+        self.expected: dict[str, Counter[str]] = {topic: Counter() for topic in sinks}
         self.words = {topic: Words() for topic in sinks}
         self.tokens = Tokens(kafka, clock)
         self.ledger: dict[int, LedgerRecord] = {}
@@ -204,6 +214,12 @@ class Checker:
         )  # fmt: skip
         self.ledger, self._windows, self._cursors = {}, [], {}
         self._kafka.changed |= {*self.words, TOKENS, LEDGER} & self._kafka.topics.keys()
+
+    def produced(self, source: str, word: str, amount: int) -> None:
+        """A record of the input."""
+        for topic, sources in self._sources.items():
+            if source in sources:
+                self.expected[topic][word] += amount
 
     def input_is_lost(self) -> None:
         """Drops the watermark check: records that are still to be read may be lost."""
@@ -226,17 +242,23 @@ class Checker:
                 assert isinstance(entry, LedgerRecord)
                 self._follow(partition, entry)
 
+    def tokens_taken_back(self) -> set[int]:
+        """The offsets of the tokens that were rolled back."""
+        return self.tokens.taken_back
+
     @property
     def complete(self) -> bool:
         """Whether every word's total is the input's. Plain dicts: this runs after every event."""
-        expected = dict(self.expected)
-        return all(dict(words.total) == expected for words in self.words.values())
+        return all(
+            dict(words.total) == dict(self.expected[topic]) for topic, words in self.words.items()
+        )
 
     def check_totals(self) -> None:
         """Checks the totals after all input was processed."""
         for topic, words in self.words.items():
-            if words.total != self.expected:
-                raise Defect(f"sink {topic} ends with {words.total}, expected {self.expected}")
+            wanted = self.expected[topic]
+            if words.total != wanted:
+                raise Defect(f"sink {topic} ends with {words.total}, expected {wanted}")
 
     def finish(self) -> None:
         """Checks that the sinks hold what the ledger names, after any history.

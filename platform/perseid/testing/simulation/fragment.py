@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import Generic, TypeVar
 
 from perseid.engine.agreement import RestoreOrder
 from perseid.engine.feed import TokenHistory
 from perseid.engine.fragment import FragmentLife
 from perseid.engine.last_word import LastWord
+from perseid.engine.levels import run_levels
 from perseid.engine.order import EpochOrder
 from perseid.engine.resume import Restored
 from perseid.engine.task_report import Reads, TaskReport
 from perseid.errors import FencedError, PerseidError, RetryableError
-from perseid.jobs.model.layout import Task, build
+from perseid.jobs.model.layout import Task
 from perseid.records import CheckpointPointer, Plan
 from perseid.state.durability.owners import adopt
 from perseid.testing.simulation import job, mishaps
 from perseid.testing.simulation.engine import Defect, Group, Signal
+from perseid.testing.simulation.levels import Levels
 from perseid.testing.simulation.ports import (
     SimulatedColumnReader,
     SimulatedFiles,
@@ -49,6 +52,7 @@ from perseid.worker.sink.committed import committed_epochs
 ATTEMPTS_MAX = 4  # of one Spark task
 TOKEN_POLL_S = 0.1
 EPOCH_MS = 100  # reported of each
+T = TypeVar("T")
 
 
 class Fragment:
@@ -58,14 +62,15 @@ class Fragment:
         self, world: World, group: Group, files: SimulatedFiles, plan: Plan, incarnation: str
     ) -> None:
         self.world, self.group, self.plan, self.incarnation = world, group, plan, incarnation
-        self.layout = build(world.specs[plan.archive], plan.layout)
-        self.context = Context(world, files, plan, self.layout, incarnation)
+        self.context = Context(world, files, plan, incarnation)
+        self.layout = self.context.layout
         self.spec, self.topics = self.context.spec, world.topics
         self.tokens = SimulatedLogReader(world.broker)
         self.pointers: tuple[CheckpointPointer, ...] = ()
         self.stopping = False
         self.life = FragmentLife(plan, incarnation, Word(world, self.context.progress()), self)
         self._pool: list[ProcessCache] = []  # idle Python processes
+        self._levels = Levels(self) if self.context.split is not None else None
 
     def live(self) -> None:
         failure = self.life.run()
@@ -101,7 +106,8 @@ class Fragment:
         return self.world.simulation.now_s
 
     def fence(self) -> None:
-        adopt(self.context.files, STATE, self.plan.job_uuid, self.layout.number, self.context.owner)
+        uuid, context = self.plan.job_uuid, self.context
+        adopt(context.files, STATE, uuid, self.layout.number, context.owner, context.replica)
 
     def prepare(self, _base_offset: int) -> Callable[[], None]:
         return lambda: None
@@ -110,7 +116,8 @@ class Fragment:
         return self.pointers
 
     def begin(self, past: TokenHistory, done_epoch: int) -> None:
-        """Nothing: the rows of an epoch come within it."""
+        if self._levels is not None:
+            self._levels.inbox.begin(past, done_epoch)
 
     def read_again(self, token: Token) -> Reads:
         reader = SimulatedColumnReader(self.world.broker)
@@ -147,6 +154,8 @@ class Fragment:
     # Epochs -------------------------------------------------------------------------------------
 
     def execute(self, order: EpochOrder, _record: bytes) -> tuple[TaskReport, int]:
+        if self._levels is not None:
+            return run_levels(order, self.layout, self._levels.inbox, self._levels), EPOCH_MS
         rows: list[Row] = []
         done = TaskReport(order.token.epoch)
         for split in range(max(1, len(order.token.splits))):
@@ -170,13 +179,23 @@ class Fragment:
     def _run_task(
         self, order: EpochOrder, task: Task, rows: list[Row]
     ) -> tuple[list[Row], TaskReport]:
-        """Spark's part: runs attempts, each in an idle Python process."""
+        def begun() -> Callable[[ProcessCache], tuple[list[Row], TaskReport]]:
+            given = mishaps.shuffled(self.world, rows)
+            return lambda cache: cache.partitions.run(order, given, task.level)
+
+        return self.attempted(order, task.label, begun)
+
+    def attempted(
+        self, order: EpochOrder, label: str, begun: Callable[[], Callable[[ProcessCache], T]]
+    ) -> T:
+        """Spark's part: runs attempts at a task, each in an idle Python process."""
         for number in range(1, ATTEMPTS_MAX + 1):
-            attempt = Attempt(self, order, task, mishaps.shuffled(self.world, rows))
+            attempt = Attempt(self, f"{label}@{order.token.epoch}", begun())
             attempt.ended.wait()
             if attempt.error is None:
+                assert attempt.result is not None, "it has ended"
                 return attempt.result
-            self.world.simulation.note(f"attempt {number} of {task.label}: {attempt.error}")
+            self.world.simulation.note(f"attempt {number} of {label}: {attempt.error}")
             if barriers.REFUSED in str(attempt.error):
                 self.world.gates.hit("sets refused")
             if number == ATTEMPTS_MAX or self.stopping:
@@ -268,18 +287,17 @@ def refuse_unharmed(world: World, error: PerseidError) -> None:
         raise Defect(f"nothing has harmed the state logs: {error}")
 
 
-class Attempt:
+class Attempt(Generic[T]):
     """One attempt of one task. `ended` is set once; later results are a zombie's."""
 
-    def __init__(self, fragment: Fragment, order: EpochOrder, task: Task, rows: list[Row]) -> None:
-        self._fragment, self._order, self._task, self._rows = fragment, order, task, rows
+    def __init__(self, fragment: Fragment, name: str, work: Callable[[ProcessCache], T]) -> None:
+        self._fragment, self._what = fragment, work
         simulation = fragment.world.simulation
         self.ended = Signal(simulation)
-        self.result: tuple[list[Row], TaskReport] = [], TaskReport(order.token.epoch)
+        self.result: T | None = None
         self.error: Exception | None = None
         marks = simulation.running().marks
-        name = f"{fragment.incarnation} {task.label}@{order.token.epoch}"
-        process = simulation.spawn(fragment.group, name, self._work)
+        process = simulation.spawn(fragment.group, f"{fragment.incarnation} {name}", self._work)
         process.marks.update(marks, kind="task", abandon=self._abandon)
 
     def _abandon(self, error: Exception) -> None:
@@ -291,7 +309,7 @@ class Attempt:
         cache = self._fragment.borrow()
         self._fragment.world.simulation.running().marks["die"] = cache.die
         try:
-            result = cache.partitions.run(self._order, self._rows, self._task.level)
+            result = self._what(cache)
         except PerseidError as error:
             if not self.ended.is_set:  # a zombie may find that its epoch's log has been collected
                 refuse_unharmed(self._fragment.world, error)

@@ -25,6 +25,7 @@ from perseid.jobs.model.spec import (
     FaultToleranceSpec,
     JobSpec,
     OperatorSpec,
+    PlacementSpec,
     SinkSpec,
     SourceSpec,
 )
@@ -35,6 +36,7 @@ from perseid.worker.dataflow import partition
 
 JOB = "sums"
 WORDS = tuple("abcdefghij")
+OTHERS = "others"  # the operator of the second component
 STRANGER = "z"  # the word of records that are not part of the input
 DELAY_MS = 300
 EMITTED = pa.schema([("key", pa.string()), ("n", pa.int64()), ("total", pa.int64())])
@@ -262,6 +264,9 @@ class Shape:
     sided: bool = False  # feedback where both directions use side outputs
     size_timed: bool = False  # checkpoints at moments of small state; totals with windows
     retains: bool = False  # outputs have files of their own in the state logs
+    spread: int = 1  # of its placement: fragments, if there are as many partitions
+    parted: bool = False  # two components that exchange no rows, one for each source
+    written: bool = False  # a sink also has the records of a source as they come
 
     @classmethod
     def draw(cls, chance: random.Random) -> Shape:
@@ -276,6 +281,31 @@ class Shape:
             period_s=chance.choice([1.0, 2.0, 5.0, 1000.0]),
         )
 
+    @classmethod
+    def draw_spread(cls, chance: random.Random) -> Shape:
+        """Draws a job that may be several fragments, which need partitions and workers."""
+        return cls(
+            workers=chance.choice([1, 2, 3, 3]),
+            hosts=chance.choice([1, 2, 2]),
+            totals=chance.choice([2, 2, 3, 4]),
+            relays=chance.choice([0, 2, 2, 3]),
+            sink_on_totals=chance.random() < 0.5,
+            period_s=chance.choice([1.0, 2.0, 5.0]),
+            timed=chance.random() < 0.1,
+            retains=chance.random() < 0.5,
+            spread=chance.choice([1, 2, 2, 3]),
+            parted=chance.random() < 0.4,
+            written=chance.random() < 0.3,
+        )
+
+    @property
+    def sources_of_sinks(self) -> dict[str, frozenset[str]]:
+        """By topic of a sink, the sources of its rows."""
+        both = frozenset(("left", "right"))
+        own = {OTHERS: frozenset(("right",)), "left": frozenset(("left",))}
+        rest = frozenset(("left",)) if self.parted else both
+        return {sink.topic: own.get(sink.input, rest) for sink in self.spec.sinks.values()}
+
     @property
     def spec(self) -> JobSpec:
         """Returns the job with one or two stateful levels; the last one always feeds a sink."""
@@ -285,7 +315,8 @@ class Shape:
         use = "job:WindowedTotals" if self.size_timed else use
         operators = {
             "totals": OperatorSpec(
-                inputs={"left": "left", "right": "right", **echo}, key=("key",),
+                inputs={"left": "left", **({} if self.parted else {"right": "right"}), **echo},
+                key=("key",),
                 use=use, parallelism=self.totals, feedback=tuple(echo),
             )
         }  # fmt: skip
@@ -296,6 +327,11 @@ class Shape:
                 use="job:SidedRelay" if self.sided else "job:Relay", parallelism=self.relays,
             )  # fmt: skip
             feeding.append("relay")
+        if self.parted:
+            operators[OTHERS] = OperatorSpec(
+                inputs={"right": "right"}, key=("key",), use="job:Totals", parallelism=self.totals
+            )
+        feeding += [OTHERS] * self.parted + ["left"] * self.written
         sinks = {n: SinkSpec(input=n, topic=f"{n}-out", format="json", key="key") for n in feeding}
         checkpoint = CheckpointSpec(period_s=self.period_s, size_timed=self.size_timed)
         return JobSpec(
@@ -309,6 +345,7 @@ class Shape:
             sinks=sinks,
             fault_tolerance=FaultToleranceSpec(checkpoint=checkpoint),
             epoch=EpochSpec(max_records=40),
+            placement=PlacementSpec(spread=self.spread),
         )
 
 
@@ -316,11 +353,19 @@ def record(word: str, amount: int) -> bytes:
     return f"{word} {amount}".encode()
 
 
-def columns(tables: Iterable[pa.Table]) -> pa.Table:
-    """Applies the stateless operators that follow a source to its records."""
+def columns(tables: Sequence[pa.Table], *, placed: bool = False) -> pa.Table:
+    """Applies the stateless operators that follow a source to its records.
+
+    `placed`: with partition and offset of each, by which a sink's records differ.
+    """
     pairs = [text.split(" ") for t in tables for text in t["value"].to_pylist()]
     keys = pa.array([key for key, _ in pairs], pa.string())
-    return pa.table({"key": keys, "amount": pa.array([int(a) for _, a in pairs], pa.int64())})
+    found = pa.table({"key": keys, "amount": pa.array([int(a) for _, a in pairs], pa.int64())})
+    if not placed:
+        return found
+    listed = [t.select(["partition", "offset"]).to_pylist() for t in tables]
+    places = [f"{row['partition']}:{row['offset']}" for rows in listed for row in rows]
+    return found.append_column("place", pa.array(places, pa.string()))
 
 
 @cache
@@ -341,7 +386,9 @@ def encoded(rows: pa.Table) -> tuple[list[bytes | None], list[bytes]]:
     return [row["key"].encode() for row in listed], [orjson.dumps(row) for row in listed]
 
 
-def output(value: bytes) -> tuple[str, int, int]:
-    """Decodes a sink record into (word, n, total)."""
+def output(value: bytes) -> tuple[str, int | str, int]:
+    """Decodes a sink record into (word, n, total); a source's record, (word, place, amount)."""
     row = orjson.loads(value)
+    if "place" in row:
+        return row["key"], row["place"], row["amount"]
     return row["key"], row["n"], row["total"]

@@ -295,7 +295,8 @@ class Life:
                 flags = " checkpoint" * token.checkpoint + " final" * token.final
                 text = f"token of epoch {token.epoch}{flags}"
             case act.PutPlan(plan=plan):
-                text = f"plan {plan.generation} for {plan.owner}"
+                owners = [a.owner for a in plan.assignments]
+                text = f"plan {plan.generation} for {', '.join(map(str, owners))}"
                 assignments.check(plan, build(self.world.specs[plan.archive], plan.layout))
                 self._log_change(plan)
             case act.AppendRewind(rewind=rewind):
@@ -313,10 +314,16 @@ class Life:
         self.world.simulation.note(text)
 
     def _log_change(self, plan: Plan) -> None:
-        """Counts the branch if the plan changes the revision."""
+        """Counts the branch of the plan's change."""
+        if len(plan.assignments) > 1:
+            self.world.gates.hit("several fragments")
+            if len({a.owner for a in plan.assignments}) > 1:
+                self.world.gates.hit("several owners")
+            if len({a.generation for a in plan.assignments}) > 1:
+                self.world.gates.hit("fragments placed")
         if plan.reason.startswith("switch"):
             self.world.gates.hit("revision switched")
-        elif " ends epoch " in plan.reason and plan.owner is None:
+        elif " ends epoch " in plan.reason and not any(a.owner for a in plan.assignments):
             self.world.gates.hit("epoch ended by another revision")
         elif plan.reason.endswith("only settings differ"):
             self.world.gates.hit("only settings differ")

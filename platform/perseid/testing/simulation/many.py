@@ -8,8 +8,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from perseid.testing.simulation.faults import BRANCHES, STRENGTHS
 from perseid.testing.simulation.scenario import Outcome, run
@@ -27,6 +28,7 @@ class Tally:
     virtual_s: float = 0.0
     hit: Counter[str] = field(default_factory=Counter)
     failed: list[Outcome] = field(default_factory=list)
+    branches: Sequence[str] = BRANCHES
 
     def take(self, outcome: Outcome) -> None:
         self.seeds += 1
@@ -40,7 +42,7 @@ class Tally:
     @property
     def never_hit(self) -> list[str]:
         """Faults and branches that no seed reached: the simulation does not cover them."""
-        return [name for name in (*STRENGTHS, *BRANCHES) if not self.hit[name]]
+        return [name for name in (*STRENGTHS, *self.branches) if not self.hit[name]]
 
     def table(self) -> str:
         """Returns the "sometimes" counters as a table."""
@@ -50,17 +52,19 @@ class Tally:
         return "\n".join(lines + [f"  {0:8d}  {name}" for name in self.never_hit])
 
 
-def play(seeds: Iterable[int], processes: int | None = None) -> Iterator[Outcome]:
+def play(
+    seeds: Iterable[int], processes: int | None = None, *, spread: bool = False
+) -> Iterator[Outcome]:
     """Yields outcomes in the order of `seeds`; only failed ones have traces."""
     count = processes or len(os.sched_getaffinity(0))
     with multiprocessing.get_context("spawn").Pool(count) as pool:
-        yield from pool.imap(_played, seeds, chunksize=CHUNK)
+        yield from pool.imap(partial(_played, spread=spread), seeds, chunksize=CHUNK)
 
 
-def _played(seed: int) -> Outcome:
-    outcome = run(seed)
+def _played(seed: int, *, spread: bool) -> Outcome:
+    outcome = run(seed, spread=spread)
     if seed % TWICE_EVERY == 0 and not outcome.error:
-        again = run(seed)
+        again = run(seed, spread=spread)
         if again.trace_hash != outcome.trace_hash:
             outcome = replace(outcome, error="played twice, it had two histories")
     return outcome if outcome.error else replace(outcome, lines=())

@@ -75,7 +75,8 @@ def retain(world: World) -> None:
     world.simulation.note(f"RETENTION: {place} begins with {start}")
     world.gates.hit("retention that bites" if bites else "retention")
     if bites:
-        lose_input(world, "ReplayDataLost")
+        # RefusedError: another revision is wanted, and cannot end the epoch either.
+        lose_input(world, "ReplayDataLost", "RefusedError")
     log.trim(start)
 
 

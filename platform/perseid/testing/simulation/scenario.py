@@ -23,6 +23,7 @@ from perseid.testing.simulation.ports import TRANSACTION_S
 from perseid.testing.simulation.scripts import Script
 from perseid.testing.simulation.worker import Worker
 from perseid.testing.simulation.world import World
+from perseid.topics import buffers
 from perseid.worker.sink import sink_time
 
 TIMED = 7  # modulo 9: a ninth of the seeds has event time
@@ -42,6 +43,7 @@ LOSS_S = 120.0  # in addition: an undecided ledger is awaited twice for 90 s bef
 CHECKPOINT_S = 60.0  # for a checkpoint that the user requests at the end
 ASKING = 10  # in one of so many seeds the user asks for a checkpoint every second, and at the end
 SPLIT_RECORDS_MIN = 20  # instead of 20,000, so that small epochs have several splits too
+BUFFER_BYTES = 500  # of a record, so that sets have several
 TRIM_S = 1.0  # instead of 20: a history is short
 RESCALE_SHARE = 0.2  # of the seconds of such a seed
 EVENTS_MAX = 400_000
@@ -79,10 +81,13 @@ class Outcome:
         ])  # fmt: skip
 
 
-def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> Outcome:
+def run(
+    seed: int, shape: Shape | None = None, script: Script | None = None, *, spread: bool = False
+) -> Outcome:
     """Plays one seed to its end. Without `shape` the seed draws one, and what the user does.
 
-    With a `script` only its faults happen, and the job must finish in time.
+    With a `script` only its faults happen, and the job must finish in time. `spread`: the drawn job
+    may be several fragments.
     """
     with (
         Simulation(seed) as simulation, small_numbers(), short_transactions(), without_logs(),
@@ -100,6 +105,8 @@ def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> 
             drawn = replace(drawn, sided=True, relays=max(drawn.relays, 1))
         if seed % 19 == RETAINING:
             drawn = replace(drawn, retains=True)
+        if spread:
+            drawn = Shape.draw_spread(Random(f"spread of {seed}"))
         safety = simulation.random.random() < SAFETY_SHARE and script is None
         mode = Mode.SAFETY if safety else Mode.LIVENESS
         world = World(simulation, faults, shape or drawn)
@@ -126,7 +133,7 @@ def run(seed: int, shape: Shape | None = None, script: Script | None = None) -> 
         return Outcome(
             seed, mode, error, simulation.trace_hash, tuple(simulation.lines), strengths,
             world.gates.struck, simulation.now_s - START_S, simulation.events,
-            again.command(seed, shape, script),
+            again.command(seed, shape, script, spread=spread),
         )  # fmt: skip
 
 
@@ -155,6 +162,7 @@ def rare_collections() -> Iterator[None]:
 @contextmanager
 def small_numbers() -> Iterator[None]:
     with (
+        patch.object(buffers, "DATA_BYTES_MAX", BUFFER_BYTES),
         patch.object(splits, "SPLIT_RECORDS_MIN", SPLIT_RECORDS_MIN),
         patch.object(trimming, "TRIM_S", TRIM_S),
         patch.object(sink_time, "FIRST_S", TRANSACTION_S),

@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import ClassVar, Protocol
 
+from perseid.jobs.model.layout import build
+from perseid.jobs.model.spread import spread_of
 from perseid.state.durability.log import DELTA
 from perseid.testing.simulation import job, mishaps
 from perseid.testing.simulation.engine import Defect, Simulation
@@ -27,11 +29,12 @@ class Script(Protocol):
 
 
 def kill_owner(simulation: Simulation, world: World) -> None:
-    """Kills the worker that runs the job, if there is one."""
+    """Kills the worker that runs the job, or its first fragment, if there is one."""
     plan = world.registry.plan(job.JOB)
-    if plan is not None and plan.owner is not None:
-        simulation.note(f"KILLED {plan.owner}")
-        simulation.after(0.0, partial(simulation.kill_named, plan.owner))
+    owner = plan.assignments[0].owner if plan is not None else None
+    if owner is not None:
+        simulation.note(f"KILLED {owner}")
+        simulation.after(0.0, partial(simulation.kill_named, owner))
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,8 @@ class Rescaled:
 
     def _kill(self, simulation: Simulation, world: World) -> None:
         plan, leader = world.registry.plan(job.JOB), world.registry.leader()
-        found = plan.owner if self.what == "worker" and plan is not None else leader and leader.id
+        owner = plan.assignments[0].owner if plan is not None else None
+        found = owner if self.what == "worker" else leader and leader.id
         simulation.note(f"KILLED {found}")
         simulation.kill_named(found or "")
 
@@ -335,8 +339,64 @@ class Slow:
         simulation.after(self.LOOK_S, partial(self._look, simulation, world))
 
 
+@dataclass(frozen=True)
+class PartLost:
+    """The owner of the first fragment dies; the fragments of other components commit meanwhile.
+
+    Of fragments whose workers live, and that wait for none of the lost ones, every token is
+    committed within `LATE_S`.
+    """
+
+    name: ClassVar[str] = "part-lost"
+    SHAPE: ClassVar[Shape] = Shape(
+        workers=2, hosts=2, totals=2, relays=0, every_s=0.3, spread=2, parted=True
+    )  # fmt: skip
+    AT_S: ClassVar[float] = 6.0
+    FOR_S: ClassVar[float] = 12.0
+    LATE_S: ClassVar[float] = 3.0
+    LOOK_S: ClassVar[float] = 0.25
+
+    def __call__(self, simulation: Simulation, world: World) -> None:
+        simulation.after(self.AT_S, partial(self._lose, simulation, world))
+
+    def _lose(self, simulation: Simulation, world: World) -> None:
+        plan = world.registry.plan(job.JOB)
+        assert plan is not None
+        lost = plan.assignments[0].owner
+        layout = build(world.specs[plan.archive], plan.layout)
+        spread = spread_of(world.specs[plan.archive], layout)
+        assert spread is not None, "a spread job"
+        gone = {at for at, a in enumerate(plan.assignments) if a.owner == lost}
+        gids = [
+            gid for at, share in enumerate(spread.shares)
+            if gone.isdisjoint(spread.waits_for(at)) for gid in share.gids
+        ]  # fmt: skip
+        ledgers = [task.ledger for task in layout.ledger_tasks if task.gid in gids]
+        if not ledgers:
+            raise Defect(f"{lost} has fragments of all components: {plan.assignments}")
+        kill_owner(simulation, world)
+        until_s = simulation.now_s + self.FOR_S
+        self._look(simulation, world, [n for n in ledgers if n is not None], until_s)
+
+    def _look(
+        self, simulation: Simulation, world: World, ledgers: list[int], until_s: float
+    ) -> None:  # fmt: skip
+        tip = world.checker.tokens.epoch
+        simulation.after(self.LATE_S, partial(self._committed, world, ledgers, tip))
+        if simulation.now_s < until_s:
+            simulation.after(self.LOOK_S, partial(self._look, simulation, world, ledgers, until_s))
+
+    def _committed(self, world: World, ledgers: list[int], epoch: int) -> None:
+        done = {ledger: world.checker.ledger[ledger].epoch for ledger in ledgers}
+        if min(done.values()) < epoch:
+            raise Defect(f"epoch {epoch} was issued {self.LATE_S} s ago, committed is {done}")
+        if min(done.values()) > min(entry.epoch for entry in world.checker.ledger.values()):
+            world.gates.hit("ahead of the lost part")
+
+
 _KINDS = (
     LedgerCut, SourceCut, LateAnswers, Overtaken, Rescaled, Swarm, DamagedLogs, Corrected, Slow,
+    PartLost,
 )  # fmt: skip
 SCRIPTS: dict[
     str,
@@ -346,6 +406,7 @@ SCRIPTS: dict[
         | LateAnswers
         | LedgerCut
         | Overtaken
+        | PartLost
         | Rescaled
         | Slow
         | SourceCut

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from perseid.engine.acknowledged import report_until_acknowledged
@@ -20,8 +21,9 @@ from perseid.engine.order import EpochOrder
 from perseid.engine.ports import Submit
 from perseid.engine.task_report import ReadCount, TaskReport
 from perseid.errors import PerseidError
-from perseid.jobs.model.layout import Layout, Task
+from perseid.jobs.model.layout import Layout, Task, build
 from perseid.jobs.model.spec import JobSpec, SinkSpec, output_of
+from perseid.jobs.model.spread import spread_of
 from perseid.records import Plan
 from perseid.records.marks import Mark
 from perseid.state.durability import blob
@@ -31,6 +33,7 @@ from perseid.state.durability.owners import (
     log_directory,
     owner_directory,
     owner_name,
+    replica_of,
 )
 from perseid.state.primitives.primitive import bind
 from perseid.testing.files import MemoryFiles
@@ -61,17 +64,17 @@ from perseid.worker.recovery.resplit import Share, share_of
 from perseid.worker.sink.transaction import CommitResult, SinkIdentity, SinkSession
 
 REPORT_AGAIN_S = 0.5
+CHUNK_BYTES = 20, 200  # of sets in buffers
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Context:
-    """What all tasks of a fragment share."""
+    """What all tasks of a fragment share. `whole`: the layout with all operator partitions."""
 
     world: World
     files: MemoryFiles
     plan: Plan
-    layout: Layout
     incarnation: str
     alive: set[Mark] = field(default_factory=set)  # live Python processes
 
@@ -80,8 +83,44 @@ class Context:
         return self.world.specs[self.plan.archive]
 
     @cached_property
+    def whole(self) -> Layout:
+        return build(self.spec, self.plan.layout)
+
+    @cached_property
+    def layout(self) -> Layout:
+        return self.whole.part(self.plan.only.gids)
+
+    @property
+    def job(self) -> str:
+        return self.plan.job
+
+    @property
+    def job_uuid(self) -> str:
+        return self.plan.job_uuid
+
+    @property
+    def generation(self) -> int:
+        return self.plan.generation
+
+    @property
+    def revision(self) -> str:
+        return self.plan.revision
+
+    @property
+    def split(self) -> int | None:
+        """The only split that it reads; its rows come and go by buffer topics."""
+        return self.plan.only.split
+
+    @cached_property
     def graph(self) -> Graph:
-        return graph.build(self.spec, self.layout)
+        return graph.build(self.spec, self.whole)
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Each attempt at a set that crosses a buffer divides it in another way."""
+        if self.split is None:
+            return self.world.chunk_bytes
+        return self.world.simulation.random.randrange(*CHUNK_BYTES)
 
     def share(self, task: Task) -> Share:
         operator = self.spec.operators[task.operator]
@@ -95,7 +134,12 @@ class Context:
 
     @property
     def owned(self) -> str:
-        return owner_directory(STATE, self.plan.job_uuid, self.layout.number, self.owner)
+        number, uuid = self.layout.number, self.plan.job_uuid
+        return owner_directory(STATE, uuid, number, self.owner, self.replica)
+
+    @property
+    def replica(self) -> str:
+        return replica_of(self.plan.only.fragment)
 
     def identity(self, task: Task) -> blob.Identity:
         return blob.Identity(self.plan.job_uuid, self.layout.number, task.operator, task.partition)
@@ -183,6 +227,9 @@ class ProcessCache:
         wanted = expected(self.context.graph, order.token, task.gid)
         who = f"{task.label}, epoch {order.token.epoch},"
         found = inputs(counted(rows, wanted, who), names)
+        if self.context.split is not None:
+            edges, whole = self.context.world.edges, self.context.whole
+            edges.look_at(self.spec, whole, task, order, rows)
         if any(table.num_rows for table in found.values()):
             self.context.world.run_into(self.context.plan.archive, task.label)
         return found
@@ -192,9 +239,7 @@ class ProcessCache:
     ) -> Iterator[Row]:
         for stream in self.context.graph.streams(task.operator):
             for _, route in self.context.graph.outlets[stream].shuffles:
-                table = outputs[output_of(stream)]
-                parts = job.consumers(table, len(route.targets))
-                yield from deal(table, route, task.gid, parts, self.context.world.chunk_bytes)
+                yield from dealt(self.context, outputs[output_of(stream)], route, task.gid)
 
     def refusals(self, _letters: pa.Table) -> int:
         raise Defect("the simulated jobs refuse no record")
@@ -218,7 +263,7 @@ class ProcessCache:
                     f"the log of {task.label} is not collected: {error}"
                 )
 
-        _concurrently(self.context, f"collect {task.label}", collected)
+        concurrently(self.context, f"collect {task.label}", collected)
 
     def forget_layouts(self) -> None:
         forget_layouts(self.context.files, STATE, self.context.plan.job_uuid, self.layout.number)
@@ -231,7 +276,7 @@ class ProcessCache:
         """Uploads after the epoch, as `perseid.worker.checkpoint.checkpoints`."""
         self.newest.ordered(part)
         name = f"upload {part.identity.operator}-{part.identity.partition}"
-        self.uploads.append(_concurrently(self.context, name, lambda: _upload(self, part, copy)))
+        self.uploads.append(concurrently(self.context, name, lambda: _upload(self, part, copy)))
 
 
 def waited_for(work: Callable[[], T]) -> Callable[[], T]:
@@ -280,29 +325,39 @@ def source_rows(context: Context, order: EpochOrder, split: int) -> tuple[list[R
     rows: list[Row] = []
     reads: dict[tuple[int, str], ReadCount] = {}
     reader = SimulatedColumnReader(context.world.broker)
-    targets = tuple(t.gid for t in context.layout.of("totals"))
     if order.token.records:
         context.world.run_into(context.plan.archive, "source")
-    for port, plan in enumerate(source_plans(context)):
+    for plan in source_plans(context):
         count = SplitCount()
         tables = list(read_split(reader, plan, order.token, split, count))
         compare(plan, order.token, split, count)
         reads[split, plan.name] = count.read()
-        table = job.columns(tables)
-        parts = job.consumers(table, len(targets))
-        route = Route(targets, port, ("key",))
-        rows += deal(table, route, split, parts, context.world.chunk_bytes)
+        table = job.columns(tables, placed=context.world.shape.written)
+        for _, route in context.graph.outlets[plan.name].shuffles:
+            rows += dealt(context, table, route, split)
     return rows, TaskReport(order.token.epoch, reads)
 
 
+def dealt(context: Context, table: pa.Table, route: Route, origin: int) -> Iterator[Row]:
+    """The sets of one task of a sender."""
+    count = len(route.targets)
+    every = np.full(len(table), origin % count, np.int64)
+    parts = job.consumers(table, count) if route.key else every
+    return deal(table, route, origin, parts, context.chunk_bytes)
+
+
 def source_plans(context: Context) -> list[SourcePlan]:
+    """Those of the sources that the fragment reads."""
+    spread = spread_of(context.spec, context.whole)
+    own = context.spec.sources if spread is None else spread.shares[context.split or 0].among
+    metadata = ("partition", "offset") if context.world.shape.written else ()
     return [
-        SourcePlan(n, "text", None, None, (), tolerate=False, event_time=source.event_time)
-        for n, source in context.spec.sources.items()
-    ]
+        SourcePlan(n, "text", None, None, metadata, tolerate=False, event_time=source.event_time)
+        for n, source in context.spec.sources.items() if n in own
+    ]  # fmt: skip
 
 
-def _concurrently(context: Context, name: str, work: Callable[[], None]) -> Process:
+def concurrently(context: Context, name: str, work: Callable[[], None]) -> Process:
     """Starts work that follows the epoch in a process of its own."""
     simulation = context.world.simulation
     group = simulation.running().group

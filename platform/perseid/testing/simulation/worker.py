@@ -12,6 +12,7 @@ from perseid.testing.simulation import job, mishaps
 from perseid.testing.simulation.engine import Process
 from perseid.testing.simulation.fragment import Fragment
 from perseid.testing.simulation.world import STATE, World
+from perseid.worker.fragments import Key, by_fragment, outdated
 
 LOOK_S = 0.2
 LOOKS_MAX = 5  # turns without reading the plans, unless a watch has reported a change
@@ -40,7 +41,7 @@ class WorkerLife:
         self.session = world.session(self.group)
         self.session.on_session(self._session_changed)
         world.groups_of_host.setdefault(worker.host, []).append(self.group)
-        self._fragment: Fragment | None = None
+        self._fragments: dict[Key, Fragment] = {}
         self._changed = False
         self._spawn(incarnation, self._live)
 
@@ -93,22 +94,20 @@ class WorkerLife:
 
     def _reconcile(self, registry: Registry) -> None:
         plan = registry.plan(job.JOB)
-        own = plan.for_worker(self.incarnation) if plan is not None else ()
-        mine = own[0] if own else None
-        running = self._fragment
-        if running is not None and (mine is None or mine.generation != running.plan.generation):
-            running.stopping = True
-            self._fragment = None
-        if mine is None:
-            return
-        if self._fragment is None:
-            self._start(mine)
-        assert self._fragment is not None
-        found = registry.pointers(job.JOB)
+        plans = plan.for_worker(self.incarnation) if plan is not None else ()
+        mine = by_fragment({job.JOB: plans})
+        for key in outdated(self._fragments, mine):
+            self._fragments.pop(key).stopping = True
+        for key, one in mine.items():
+            if key not in self._fragments:
+                self._fragments[key] = self._started(one)
+        found = registry.pointers(job.JOB) if mine else None
         if found is not None:
-            self._fragment.pointers = found.pointers
+            for fragment in self._fragments.values():
+                fragment.pointers = found.pointers
 
-    def _start(self, plan: Plan) -> None:
+    def _started(self, plan: Plan) -> Fragment:
         fragment = Fragment(self.world, self.group, self.files, plan, self.incarnation)
-        self._fragment = fragment
-        self._spawn(f"{self.incarnation} g{plan.generation}", fragment.live)
+        which = "" if plan.only.split is None else f" f{plan.only.fragment}"
+        self._spawn(f"{self.incarnation} g{plan.generation}{which}", fragment.live)
+        return fragment

@@ -18,6 +18,7 @@ from perseid.testing.kafka_model import ModelKafka
 from perseid.testing.registry import FakeZooKeeper
 from perseid.testing.simulation import job, mishaps
 from perseid.testing.simulation.check import Checker
+from perseid.testing.simulation.edges import Edges
 from perseid.testing.simulation.engine import Defect, Group, SimulatedClock, Simulation
 from perseid.testing.simulation.faults import Faults, Gates
 from perseid.testing.simulation.job import Shape
@@ -82,11 +83,14 @@ class World:
         self.broken: dict[str, str] = {}  # where the code of an archive raises, see `run_into`
         self.dies = False  # instead of raising, the process dies
         self.expected_error = RAISED  # text of errors that the user will correct
-        self._pids = 0
+        self._pids = self._attempts = 0
         simulation.after(FLUSH_S, self._flush)
-        self.checker = Checker(self.kafka, list(spec.written_topics), self.clock)
+        self.checker = Checker(self.kafka, shape.sources_of_sinks, self.clock)
         self.registry = Registry(self.zookeeper.session())  # the user's, without faults
         self.kept = Kept(self.kafka, self.registry)
+        self.edges = Edges(
+            self.kafka, self.registry, self.checker.tokens_taken_back, self.gates.hit
+        )
         entry = JobEntry(job.JOB, "uuid-1", "r1", "archive-1", "running", 1, 0)
         self.registry.put_job_entry(entry, None)
         self.groups_of_host: dict[int, list[Group]] = {}  # of live workers
@@ -95,6 +99,8 @@ class World:
         """Raises Defect when an invariant is violated."""
         self.checker.look()
         self.kept.look()
+        if self.shape.spread > 1:
+            self.edges.look()
 
     @property
     def chunk_bytes(self) -> int:
@@ -124,6 +130,11 @@ class World:
         self.zookeeper.deliver()
         self.simulation.after(BEAT_S, self._beat)
 
+    def next_attempt(self) -> int:
+        """Returns the number of a simulated task's attempt at a set."""
+        self._attempts += 1
+        return self._attempts
+
     def next_pid(self) -> int:
         """Returns the pid of a simulated Python process."""
         self._pids += 1
@@ -140,7 +151,7 @@ class World:
             partition = chance.randrange(len(self.kafka.topics[topic].logs))
             word, amount = chance.choice(job.WORDS), chance.randint(1, 9)
             self.kafka.append((topic, partition), None, job.record(word, amount))
-            self.checker.expected[word] += amount
+            self.checker.produced(topic, word, amount)
 
     def want(self, desired: str, *, checkpoint: bool = False) -> None:
         """`jobs stop` or `jobs start`."""
