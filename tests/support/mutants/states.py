@@ -33,7 +33,7 @@ def dirty_copy_is_kept() -> AbstractContextManager[Any]:
 def resume_after_the_highest() -> AbstractContextManager[Any]:
     """The fragment resumes after the highest epoch instead of the lowest."""
 
-    def mutant(restored: Any, ledgers: Any, base_epoch: int, _complete: int) -> resume.Proceed:
+    def mutant(restored: Any, ledgers: Any, base_epoch: int, *_: Any, **__: Any) -> resume.Proceed:
         reached = [r.epoch for r in restored.values()] + list(ledgers.values())
         return resume.Proceed(max(reached, default=base_epoch))
 
@@ -142,7 +142,7 @@ def ledgers_do_not_count_in_a_restore() -> AbstractContextManager[Any]:
     """The fragment resumes after its states' epoch, whatever the sinks have committed."""
     decide = resume.decide
 
-    def mutant(restored: Any, ledgers: Any, base_epoch: int, complete_epoch: int) -> Any:
-        return decide(restored, {}, base_epoch, complete_epoch)
+    def mutant(restored: Any, _ledgers: Any, *of: Any, **more: Any) -> Any:
+        return decide(restored, {}, *of, **more)
 
     return patch.object(resume, "decide", mutant)
