@@ -307,20 +307,16 @@ def compare(plan: SourcePlan, token: Token, split: int, count: SplitCount) -> No
             )
 
 
-def read_again(
-    ranges: Ranges, plans: Iterable[SourcePlan], token: Token, split: int | None = None
-) -> Reads:
+def read_again(ranges: Ranges, plans: Iterable[SourcePlan], token: Token) -> Reads:
     """Reads an epoch's input again and counts it as its tasks did; skips what retention removed.
 
-    `split`: of this one alone.
     Used for event times alone: the epoch is done, and records that this revision refuses may have
     been tolerated then.
     """
     found: dict[tuple[int, str], ReadCount] = {}
-    splits = range(len(token.splits)) if split is None else (split,)
     for strict in plans:
         plan = replace(strict, tolerate=True, readers=())
-        for number in splits:
+        for number in range(len(token.splits)):
             count = SplitCount()
             try:
                 for _ in read_split(ranges, plan, token, number, count):

@@ -136,7 +136,7 @@ class SparkRuntime:
     def read_again(self, token: Token) -> Reads:
         context = self.runner.context
         with closing(ColumnReader(context.brokers)) as reader:  # not shared: fragments are threads
-            return source.read_again(reader, frames.timed_plans(context), token, context.split)
+            return source.read_again(reader, frames.timed_plans(context), token)
 
     # Epochs -------------------------------------------------------------------------------------
 
