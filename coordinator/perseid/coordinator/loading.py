@@ -179,7 +179,8 @@ class Loader:
             assignments.check(plan, layout)
             assignments.check_cut(plan, spread_of(program.spec, layout))
         number = plan.layout if plan is not None else 1
-        own_topics.make(self._clients.topics, program.spec, number, in_force=plan is not None)
+        in_force = plan is not None
+        own_topics.make(self._clients.topics, job, program.spec, number, in_force=in_force)
         changed = plan is not None and entry.archive != plan.archive
         topics = self._source_topics(program.spec, strict=not changed)  # the entry's may differ
         base = base_of(plan, pointers) if plan is not None else None
@@ -244,7 +245,7 @@ class Loader:
         if spec.placement.spread > 1 and plan is not None:  # the number is in names of buffers only
             grown = change.needs_new_layout(self._spec(plan.archive), spec)
             number, in_force = plan.layout + grown, not grown
-        own_topics.make(self._clients.topics, spec, number, in_force=in_force)
+        own_topics.make(self._clients.topics, job, spec, number, in_force=in_force)
 
     def drop_buffers(self, action: TrimLogs) -> list[str]:
         """Deletes buffer topics that nothing needs any more, once for each plan; their names."""

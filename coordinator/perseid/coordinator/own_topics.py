@@ -36,8 +36,8 @@ class Topics(TopicReader, TopicChanger, Protocol):
     """Both ports of `perseid.topics.admin` in one object."""
 
 
-def make(topics: Topics, spec: JobSpec, number: int, *, in_force: bool) -> None:
-    """Ensures that the job has the topics of the layout with that number.
+def make(topics: Topics, job: str, spec: JobSpec, number: int, *, in_force: bool) -> None:
+    """Ensures that `job` has the topics of the layout with that number.
 
     `in_force`: a plan has the layout. Otherwise a buffer topic of its name is of a revision that
     was dropped, or of an earlier job, and nothing needs it.
@@ -48,7 +48,7 @@ def make(topics: Topics, spec: JobSpec, number: int, *, in_force: bool) -> None:
         RetryableError: another buffer topic had another number. It is deleted, and made again.
     """
     layout = build(spec, number)
-    control = control_topics(spec.name, layout.ledger_partitions)
+    control = control_topics(job, layout.ledger_partitions)
     buffers = buffer_specs(spec, layout)
     there = topics.describe([topic.name for topic in (*control, *buffers)])
     for topic in (*control, *buffers):
