@@ -20,7 +20,7 @@ from perseid.coordinator.model import JobState
 from perseid.coordinator.token_time import Now
 from perseid.jobs.model.assignments import tasks_of
 from perseid.records import Assignment, CheckpointPointer, CheckpointPointers, Plan
-from perseid.state.durability.checkpoint import checkpoint_folder
+from perseid.state.durability.checkpoint import is_in_folder
 from perseid.topics.records import FragmentState, PartDone, PartFailed
 
 COLLECTING_MAX_S = 300.0  # then the checkpoint is aborted; the next token that can takes another
@@ -70,8 +70,8 @@ def of_token(job: JobState, part: PartDone, token_offset: int) -> bool:
 
     The part's path names the token's offset.
     """
-    folder = checkpoint_folder(job.name, job.entry.uuid, part.epoch, part.generation, token_offset)
-    return part.path.startswith(f"{folder}/")
+    uuid = job.entry.uuid
+    return is_in_folder(part.path, job.name, uuid, part.epoch, part.generation, token_offset)
 
 
 def part_failed(job: JobState, part: PartFailed) -> JobState:

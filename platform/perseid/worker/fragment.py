@@ -22,6 +22,7 @@ from perseid.errors import PermanentError, PerseidError, RetryableError
 from perseid.errors.texts import cut, text_of
 from perseid.jobs.environments import activating, own_code
 from perseid.jobs.environments.installing import Environments
+from perseid.jobs.model import assignments
 from perseid.jobs.model import layout as layouts
 from perseid.jobs.model.spread import spread_of
 from perseid.jobs.model.trees import open_archive
@@ -237,12 +238,8 @@ def refuse_other_cut(job: str, own: Assignment, spread: Spread | None) -> None:
 
     Its partitions would wait without end for rows that no fragment sends.
     """
-    found = own.split, own.gids
-    if spread is None:
-        expected: tuple[tuple[int | None, tuple[int, ...] | None], ...] = ((None, None),)
-    else:
-        expected = tuple(enumerate(share.gids for share in spread.shares))
-    if found not in expected:
+    expected = assignments.parts(spread)
+    if (own.gids, own.split) not in {(gids, split) for _, gids, split in expected}:
         raise PermanentError(
             f"job {job}: the plan has a fragment {own.fragment} that reads split {own.split} and "
             f"has the operator partitions {own.gids}; this worker cuts the job into "

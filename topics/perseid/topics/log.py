@@ -8,7 +8,8 @@ both pass the same contract tests.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
 
 from perseid.errors import PermanentError, RetryableError, UndecidedTransaction
 from perseid.records.access import Bootstrap
@@ -19,6 +20,8 @@ from perseid.topics.records import ProgressRecord
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
+
+T = TypeVar("T")
 
 RECORDS_MAX = 1000  # of one read
 _STEP_S = 0.05
@@ -65,6 +68,22 @@ class LogWriter(Protocol):
     def close(self) -> None: ...
 
 
+def as_soon_as_there(
+    fetch: Callable[[int, float], list[T]], max_records: int, timeout_s: float
+) -> list[T]:
+    """Records as soon as there is one; none when the time is up.
+
+    `fetch`: at most so many records, and for so many seconds.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    found: list[T] = []
+    while not found:
+        found = fetch(1, max(0.0, deadline_s - time.monotonic()))
+        if not found and time.monotonic() >= deadline_s:
+            return []
+    return found + fetch(max_records - 1, 0.0) if max_records > 1 else found
+
+
 class KafkaLogReader:
     """LogReader on Kafka; keeps a positioned consumer for each partition that it reads.
 
@@ -84,15 +103,7 @@ class KafkaLogReader:
         self, topic: str, partition: int, offset: int, *, max_records: int, timeout_s: float
     ) -> list[Entry]:
         cursor = self._at(topic, partition, offset)
-        deadline_s = time.monotonic() + timeout_s
-        found: list[Message] = []
-        while not found:
-            left_s = max(0.0, deadline_s - time.monotonic())
-            found = cursor.fetch(1, left_s)
-            if not found and time.monotonic() >= deadline_s:
-                break
-        if found and max_records > 1:
-            found += cursor.fetch(max_records - 1, 0)
+        found = as_soon_as_there(cursor.fetch, max_records, timeout_s)
         self._cursors[topic, partition] = cursor
         return _entries(found)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 
@@ -10,7 +9,7 @@ from perseid.records.access import Bootstrap
 from perseid.topics.admin import Partition
 from perseid.topics.columns import Records
 from perseid.topics.cursor import ColumnCursor
-from perseid.topics.log import Entry, KafkaLogReader
+from perseid.topics.log import Entry, KafkaLogReader, as_soon_as_there
 from perseid.topics.shared import SharedConsumers
 
 
@@ -28,19 +27,15 @@ class SharedLogReader:
         self, topic: str, partition: int, offset: int, *, max_records: int, timeout_s: float
     ) -> list[Entry]:
         cursor = self._at((topic, partition), offset)
-        deadline_s = time.monotonic() + timeout_s
+
+        def fetch(most: int, seconds: float) -> list[Entry]:
+            return list(_entries(cursor.fetch(most, seconds)))
+
         try:
-            found: list[Entry] = []
-            while not found:
-                found = list(_entries(cursor.fetch(1, max(0.0, deadline_s - time.monotonic()))))
-                if not found and time.monotonic() >= deadline_s:
-                    return []
-            if max_records > 1:
-                found += _entries(cursor.fetch(max_records - 1, 0.0))
+            return as_soon_as_there(fetch, max_records, timeout_s)
         except BaseException:
             self._cursors.pop((topic, partition)).close()
             raise
-        return found
 
     def read_range(
         self, topic: str, partition: int, start: int, end: int, *, timeout_s: float

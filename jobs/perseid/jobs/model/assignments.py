@@ -30,16 +30,18 @@ def cut(plan: Plan, spread: Spread | None) -> Plan:
 
     `spread` None: the job is one fragment.
     """
-    if spread is None:
-        made = [Assignment(WHOLE, None, None, plan.generation, from_epoch=plan.base_epoch)]
-    else:
-        made = [
-            Assignment(
-                str(at), share.gids, None, plan.generation, from_epoch=plan.base_epoch, split=at
-            )
-            for at, share in enumerate(spread.shares)
-        ]
+    made = (
+        Assignment(name, gids, None, plan.generation, from_epoch=plan.base_epoch, split=split)
+        for name, gids, split in parts(spread)
+    )
     return replace(plan, assignments=tuple(made))
+
+
+def parts(spread: Spread | None) -> tuple[tuple[str, tuple[int, ...] | None, int | None], ...]:
+    """Name, operator partitions and split of each fragment; for None, of the whole job's."""
+    if spread is None:
+        return ((WHOLE, None, None),)
+    return tuple((str(at), share.gids, at) for at, share in enumerate(spread.shares))
 
 
 def check(plan: Plan, layout: Layout) -> None:

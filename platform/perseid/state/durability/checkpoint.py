@@ -90,10 +90,9 @@ class Manifest:
 
     def is_made_by(self, generation: int, part: Part) -> bool:
         """Whether the owner of this generation made the part: its folder names it."""
-        folder = checkpoint_folder(
-            self.job, self.job_uuid, self.epoch, generation, self.token_offset
+        return is_in_folder(
+            part.path, self.job, self.job_uuid, self.epoch, generation, self.token_offset
         )
-        return part.path.startswith(f"{folder}/")
 
     def parallelism(self, operator: str) -> int:
         """The number of the operator's partitions; 0 if there was no such operator."""
@@ -126,6 +125,13 @@ def checkpoint_folder(
 ) -> str:
     """The folder of the parts that an owner makes of an epoch, for one token of that epoch."""
     return f"{job_folder(job, job_uuid)}/c-{epoch}-g{generation}-t{token_offset}"
+
+
+def is_in_folder(
+    path: str, job: str, job_uuid: str, epoch: int, generation: int, token_offset: int
+) -> bool:
+    """Whether a part's path is in the `checkpoint_folder` of that owner and token."""
+    return path.startswith(f"{checkpoint_folder(job, job_uuid, epoch, generation, token_offset)}/")
 
 
 def part_path(folder: str, operator: str, partition: int, kind: str) -> str:

@@ -4,16 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from perseid.errors import DamagedFile
 from perseid.state.primitives.arrow import ipc_table
 from perseid.state.primitives.content import content_crc
+from perseid.topics import names
 from perseid.topics.buffers import Blobs
 from perseid.topics.sets import Place
 from perseid.worker.dataflow.edges import Row
+
+if TYPE_CHECKING:
+    from perseid.jobs.model.layout import Layout
+    from perseid.topics.admin import Partition
+
+
+class Fragment(Protocol):
+    """`FragmentContext`, or what the simulation has in its place."""
+
+    @property
+    def job(self) -> str: ...
+    @property
+    def job_uuid(self) -> str: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def revision(self) -> str: ...
+    @property
+    def layout(self) -> Layout: ...
+
+
+def place_of(job: str, layout: Layout, gid: int) -> Partition:
+    """The topic and partition of the rows for that operator partition."""
+    task = layout.task(gid)
+    return names.buffer(job, task.operator, layout.number), task.partition
 
 
 @dataclass(frozen=True, slots=True)

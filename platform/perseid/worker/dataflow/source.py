@@ -316,12 +316,12 @@ def read_again(ranges: Ranges, plans: Iterable[SourcePlan], token: Token) -> Rea
     found: dict[tuple[int, str], ReadCount] = {}
     for strict in plans:
         plan = replace(strict, tolerate=True, readers=())
-        for number in range(len(token.splits)):
+        for split in range(len(token.splits)):
             count = SplitCount()
             try:
-                for _ in read_split(ranges, plan, token, number, count):
+                for _ in read_split(ranges, plan, token, split, count):
                     pass
             except ReplayDataLost:
                 continue
-            found[number, plan.name] = count.read()
+            found[split, plan.name] = count.read()
     return found

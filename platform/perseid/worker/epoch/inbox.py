@@ -10,15 +10,15 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from perseid.clocks import Clock, SystemClock
 from perseid.errors import FencedError, PermanentError, RetryableError
-from perseid.topics import buffer_limits, buffer_topics, names
+from perseid.topics import buffer_limits, buffer_topics
 from perseid.topics.buffers import SetReader, SetsLate, Trimmed
 from perseid.topics.sets import BYTES_MAX, Sets
 from perseid.worker.dataflow.barriers import expected
-from perseid.worker.dataflow.buffered import incoming
+from perseid.worker.dataflow.buffered import incoming, place_of
 from perseid.worker.epoch import flow
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from perseid.topics.buffers import Blobs
     from perseid.topics.log import LogReader
     from perseid.topics.sets import Place
+    from perseid.worker.dataflow.buffered import Fragment
     from perseid.worker.dataflow.context import FragmentContext
     from perseid.worker.dataflow.edges import Row
     from perseid.worker.dataflow.graph import Graph
@@ -60,19 +61,6 @@ class Surroundings:
     known: Callable[[], Iterable[CheckpointPointer]]
     soon: Callable[[Callable[[], None]], object]
     clock: Clock
-
-
-class Fragment(Protocol):
-    """`FragmentContext`, or what the simulation has in its place."""
-
-    @property
-    def job(self) -> str: ...
-    @property
-    def job_uuid(self) -> str: ...
-    @property
-    def generation(self) -> int: ...
-    @property
-    def layout(self) -> Layout: ...
 
 
 @dataclass(frozen=True)
@@ -142,8 +130,7 @@ class BufferInbox:
             self._logs.close()
 
     def _place(self, gid: int) -> Partition:
-        task, layout = self._context.layout.task(gid), self._context.layout
-        return names.buffer(self._context.job, task.operator, layout.number), task.partition
+        return place_of(self._context.job, self._context.layout, gid)
 
     def _rows(self, order: EpochOrder, gid: int) -> list[Row]:
         reader = self._readers[gid]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from perseid.records import crashpoints
-from perseid.topics import names
 from perseid.topics.records import BufferRecord
-from perseid.worker.dataflow.buffered import outgoing
+from perseid.worker.dataflow.buffered import outgoing, place_of
 from perseid.worker.epoch import flow
 
 if TYPE_CHECKING:
@@ -18,24 +17,12 @@ if TYPE_CHECKING:
     from perseid.jobs.model.layout import Layout
     from perseid.records.access import Bootstrap
     from perseid.topics.buffers import SetWriter
+    from perseid.worker.dataflow.buffered import Fragment
     from perseid.worker.dataflow.context import FragmentContext
     from perseid.worker.dataflow.edges import Row
 
 FLUSH_S = 25.0  # longer than the client tries to deliver a record
 ATTEMPT_BITS = 62
-
-
-class Fragment(Protocol):
-    """`FragmentContext`, or what the simulation has in its place."""
-
-    @property
-    def job(self) -> str: ...
-    @property
-    def job_uuid(self) -> str: ...
-    @property
-    def generation(self) -> int: ...
-    @property
-    def revision(self) -> str: ...
 
 
 class BufferOutbox:
@@ -61,9 +48,7 @@ class BufferOutbox:
                 origin=one.origin, generation=context.generation, attempt=0, chunk=0, chunks=1,
                 rows_crc=one.rows_crc, data=b"",
             )  # fmt: skip
-            task = layout.task(one.target)
-            place = names.buffer(context.job, task.operator, layout.number), task.partition
-            self._writer.send(place, head, one.blobs)
+            self._writer.send(place_of(context.job, layout, one.target), head, one.blobs)
         if rows:
             self._writer.flush(FLUSH_S)
 
