@@ -376,6 +376,8 @@ def _ends_seen(
     state: ClusterState, event: ev.EndsSeen, now: Now
 ) -> tuple[ClusterState, list[str], list[Action]]:
     concerned, actions = [], list[Action]()
+    if event.all_asked:
+        state = replace(state, looked_s=event.asked_s)
     for job in list(state.jobs.values()):
         read = job.inputs.partitions
         own = {key: end for key, end in event.ends.items() if key in read}

@@ -114,10 +114,12 @@ class EndsSeen:
     """Last stable offsets of source partitions, by (topic, partition).
 
     `asked_s`: the leader's clock before it asked the broker; later changes are not included.
+    `all_asked`: of all partitions that jobs read, so those that `ends` lacks have not moved.
     """
 
     ends: Mapping[tuple[str, int], int]
     asked_s: float = float("-inf")
+    all_asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,12 +115,16 @@ class JobState:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """Everything the leader decides on. `epoch`: its coordinator epoch; `time`: its own time."""
+    """Everything the leader decides on. `epoch`: its coordinator epoch; `time`: its own time.
+
+    `looked_s`: before the last look at the ends of all source partitions, only for users.
+    """
 
     epoch: int
     time: Time
     workers: Mapping[str, WorkerInfo] = field(default_factory=dict)  # by incarnation
     jobs: Mapping[str, JobState] = field(default_factory=dict)
+    looked_s: float = float("-inf")
 
     def with_job(self, job: JobState) -> ClusterState:
         if self.jobs.get(job.name) is job:  # most events change nothing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +36,8 @@ class Look:
 def status(state: ClusterState, leader: LeaderInfo, now: Now) -> dict[str, Any]:
     """The whole cluster as the leader sees it."""
     return {
-        "leader": {"id": leader.id, "pid": leader.pid, "url": leader.url, "epoch": leader.epoch},
+        "leader": {"id": leader.id, "pid": leader.pid, "url": leader.url, "epoch": leader.epoch,
+                   "looked_ms": _looked_ms(state, now)},
         "workers": [
             {
                 "id": worker.id,
@@ -53,6 +55,13 @@ def status(state: ClusterState, leader: LeaderInfo, now: Now) -> dict[str, Any]:
         ],
         "jobs": [job_status(job, now) for _, job in sorted(state.jobs.items())],
     }
+
+
+def _looked_ms(state: ClusterState, now: Now) -> int | None:
+    """The wall clock's time of the last look at the ends of all source partitions, if any."""
+    if state.looked_s == float("-inf"):
+        return None
+    return now.wall_ms - math.ceil((now.monotonic_s - state.looked_s) * 1000)
 
 
 def fragments(state: ClusterState, incarnation: str) -> list[dict[str, Any]]:

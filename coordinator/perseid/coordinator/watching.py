@@ -51,6 +51,7 @@ PROGRESS_FETCH_MS = 1000  # a request each second of an idle job
 ENDS_BUSY_S = 0.005  # an epoch could begin and input is flowing
 ENDS_READY_S = 0.02  # an epoch could begin, but nothing has arrived for a while
 ENDS_WAITING_S = 0.05  # no job has a free credit
+ENDS_EMITTED_S = 1.0  # so that users see when a lag that does not move was looked at
 FLOWING_S = 2.0
 # A pause is so many times the look before it, or with many partitions the looks took a whole core.
 ENDS_REST_BUSY, ENDS_REST = 3.0, 9.0
@@ -221,7 +222,7 @@ class ProgressWatcher(Watcher):
 
 
 class EndsWatcher(Watcher):
-    """Emits the last stable offsets of source partitions when they move.
+    """Emits the last stable offsets of source partitions when they move, or once a second.
 
     An offset that fell is emitted at every look, since the first may have been too early to judge.
     """
@@ -235,7 +236,7 @@ class EndsWatcher(Watcher):
         self._jobs: frozenset[str] = frozenset()
         self._last: dict[Partition, int] = {}
         self._highest: dict[Partition, int] = {}
-        self._moved_s = float("-inf")
+        self._moved_s = self._emitted_s = float("-inf")
 
     def _look(self) -> float:
         wanted = self._wanted()
@@ -253,9 +254,12 @@ class EndsWatcher(Watcher):
             for place, end in ends.items()
             if self._last.get(place) != end or end < self._highest.get(place, end)
         }
+        answered = ends.keys() == wanted.partitions
         if moved:
             self._moved_s = self._now()
-            self._emit(EndsSeen(moved, asked_s))
+        if moved or (answered and asked_s - self._emitted_s >= ENDS_EMITTED_S):
+            self._emitted_s = asked_s
+            self._emit(EndsSeen(moved, asked_s, answered))
         self._last = ends
         self._highest.update((p, max(end, self._highest.get(p, end))) for p, end in moved.items())
         flows = self._now() - self._moved_s < FLOWING_S

@@ -61,6 +61,7 @@ def document(settings: Deployment, processes: Sequence[ProcessInfo], seen: Seen)
         "master": settings.master,
         "api": seen.leader.url if seen.leader is not None else None,
         "coordinator": _coordinators(processes, seen.leader),
+        "looked_ms": view["leader"]["looked_ms"] if view is not None else None,
         "workers": _workers(processes, seen),
         "jobs": view["jobs"] if view is not None else seen.jobs,
         "repository": seen.repository,

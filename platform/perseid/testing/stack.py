@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -146,9 +147,16 @@ class Stack(ABC):
         `above_epoch`: the last epoch of an earlier job of the same name, so that its successor does
         not count as caught up before it has read its source offsets.
         """
-        return self.wait_job(
-            name, lambda j: _caught_up(j) and j["epoch"] > above_epoch, "caught up", timeout_s
-        )
+        called_ms = time.time_ns() // 1_000_000
+
+        def look() -> dict[str, Any] | None:
+            found = self.run("status").document or {"jobs": []}
+            job = next((j for j in found["jobs"] if j["name"] == name), None)
+            if job is None or not _caught_up(job) or job["epoch"] <= above_epoch:
+                return None
+            return job if (found["looked_ms"] or 0) > called_ms else None
+
+        return until(look, timeout_s, f"job {name} to be caught up")
 
 
 def _caught_up(job: dict[str, Any]) -> bool:

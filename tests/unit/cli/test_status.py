@@ -29,7 +29,8 @@ FRAGMENT = {"job": "wordcount", "fragment": "whole", "generation": 2, "state": "
 
 
 def seen() -> status.Seen:
-    view = {"workers": [{"incarnation": "w1-a", "fragments": [FRAGMENT]}], "jobs": [JOB]}
+    view = {"leader": {"looked_ms": 1_800_000_000_000}, "jobs": [JOB],
+            "workers": [{"incarnation": "w1-a", "fragments": [FRAGMENT]}]}  # fmt: skip
     return status.Seen(LEADER, (WORKER,), view=view)
 
 
@@ -43,7 +44,7 @@ def test_the_document_has_what_the_contract_names() -> None:
     assert (live["state"], live["cores"], live["fragments"]) == ("live", 2, [FRAGMENT])
     assert (starting["id"], starting["state"]) == ("w2", "starting")
     assert (dead["id"], dead["state"]) == ("w3", "dead")
-    assert shown["jobs"] == [JOB]
+    assert (shown["jobs"], shown["looked_ms"]) == ([JOB], 1_800_000_000_000)
     assert shown["faults"] == ["process w3 is not alive"]
     assert json.loads(json.dumps(shown)) == shown
 

@@ -9,6 +9,7 @@ import pytest
 from perseid.coordinator import view
 from perseid.coordinator.api import answers
 from perseid.coordinator.api.server import Api
+from perseid.coordinator.events import EndsSeen
 from perseid.coordinator.job.ownership import Condition
 from perseid.records import Assignment, LeaderInfo
 from support.coordinator import Crashed, Leader, World
@@ -52,6 +53,22 @@ def test_lag_is_what_is_not_committed(world: World, leader: Leader) -> None:
     while world.work(JOB, 10):
         leader.listen()
     assert job(leader)["lag"] == 0
+
+
+def test_the_time_of_the_last_look_at_all_ends_is_shown(world: World, leader: Leader) -> None:
+    """A lag of 0 is of the input that was there then, not of what was written since."""
+
+    def looked_ms() -> int | None:
+        found: int | None = view.status(leader.state, LEADER, world.now)["leader"]["looked_ms"]
+        return found
+
+    assert looked_ms() is None
+    world.time_s += 10.0
+    asked = world.now
+    leader.feed(EndsSeen({}, asked.monotonic_s, all_asked=True))
+    world.time_s += 3.0
+    leader.feed(EndsSeen({("lines", 0): 7}, world.now.monotonic_s))  # of one job alone
+    assert looked_ms() == asked.wall_ms
 
 
 def test_what_is_not_known_yet_is_not_zero(world: World) -> None:

@@ -43,15 +43,15 @@ def test_a_job_applied_again_under_its_name_is_reported_the_ends() -> None:
     watcher = EndsWatcher(kafka.topics, lambda: wanted[0], seen.append, lambda: 0.0)
     watcher._look()
     watcher._look()
-    assert seen == [EndsSeen({place: 0}, 0.0)]
+    assert seen == [EndsSeen({place: 0}, 0.0, True)]
     wanted[0] = Wanted(frozenset({"second-uuid"}), frozenset({place}), True)
     watcher._look()
-    assert seen == [EndsSeen({place: 0}, 0.0)] * 2
+    assert seen == [EndsSeen({place: 0}, 0.0, True)] * 2
     wanted[0] = Wanted()  # nothing runs for a while
     watcher._look()
     wanted[0] = Wanted(frozenset({"second-uuid"}), frozenset({place}), True)
     watcher._look()
-    assert seen == [EndsSeen({place: 0}, 0.0)] * 3
+    assert seen == [EndsSeen({place: 0}, 0.0, True)] * 3
 
 
 def test_ends_are_looked_at_in_front_of_the_end_of_an_epoch() -> None:
@@ -216,12 +216,15 @@ def test_ends_that_fell_are_reported_at_every_look() -> None:
     for clock_s[0] in (1.0, 2.0):
         watcher._look()
     fell = {places[1]: 5}
-    assert seen[1:] == [EndsSeen(fell, 1.0), EndsSeen(fell, 2.0)]
+    assert seen[1:] == [EndsSeen(fell, 1.0, True), EndsSeen(fell, 2.0, True)]
     for _ in range(4):
         FakeLogWriter(kafka.model).append(*places[1], b"record")
     watcher._look()
     watcher._look()
-    assert seen[3:] == [EndsSeen({places[1]: 9}, 2.0)]
+    assert seen[3:] == [EndsSeen({places[1]: 9}, 2.0, True)]
+    for clock_s[0] in (2.9, 3.0, 3.9):
+        watcher._look()
+    assert seen[4:] == [EndsSeen({}, 3.0, True)], "the same ends, once a second"
 
 
 def test_a_look_that_takes_long_is_followed_by_a_longer_pause() -> None:

@@ -41,6 +41,7 @@ class Leader(Answer):
     pid: int
     url: str
     epoch: int = Field(description="the fence that its writes carry")
+    looked_ms: int | None = Field(description="each `lag` and `backlog` is as of then or later")
 
 
 class Fragment(Answer):
