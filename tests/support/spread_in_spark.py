@@ -126,7 +126,8 @@ class Job:
         )
         self.epoch, self._ends = self.epoch + 1, list(until)
         at = self.epoch
-        return EpochOrder(Token(1, "u", at, at - 1, "r", 1, splits, 1_000), at, None)
+        token = Token(1, "u", at, at - 1, "r", 1, splits, 1_000)
+        return EpochOrder(token, at, None, generation=self.generation)
 
     @contextmanager
     def fragments(

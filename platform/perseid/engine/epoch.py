@@ -67,7 +67,7 @@ class Partitions(Generic[R]):
         Rows for other levels are passed on.
         """
         executor = self.executor
-        executor.begin()
+        executor.begin(order)
         tasks = {task.gid: task for task in executor.layout.level(level)}
         found = [row for row in rows if row.target not in tasks]
         reports: dict[int, PartitionReport] = {}
@@ -120,7 +120,7 @@ class Partitions(Generic[R]):
     ) -> tuple[dict[str, pa.Table], pa.Table | None, StateSize]:
         """Outputs, dead letters and the size of the state."""
         state = self.state(task)
-        result = process(state, task.operator, order, self.executor.generation, tables, others)
+        result = process(state, task.operator, order, tables, others)
         self._collect(order, task, state)
         size = StateSize(state.size_bytes, state.rows, result.changed_bytes)
         return result.outputs, result.letters, size
@@ -141,7 +141,7 @@ class Partitions(Generic[R]):
         """Runs one at a time for each operator partition."""
         started_s = self.executor.now_s()
         made = list(batches(self.executor, order, task, outputs, letters))
-        sink.commit(order.token.epoch, order.token_offset, self.executor.generation, made)
+        sink.commit(order.token.epoch, order.token_offset, order.generation, made)
         return sum(len(batch.values) for batch in made), self._ms_since(started_s)
 
     def _finish(
@@ -151,7 +151,7 @@ class Partitions(Generic[R]):
         sent, commit_ms = committed()
         if task.stateful and order.token.checkpoint:
             part, copy = self.state(task).ordered(
-                self.executor.job, self.executor.generation, order.token.epoch,
+                self.executor.job, order.generation, order.token.epoch,
                 order.token_offset, order.base,
             )  # fmt: skip
             # Last of all: the upload that it starts then delays no other partition.
@@ -167,7 +167,6 @@ def process(
     state: State,
     operator: str,
     order: EpochOrder,
-    generation: int,
     tables: dict[str, pa.Table],
     others: pa.Table | None = None,
 ) -> Result:
@@ -177,7 +176,7 @@ def process(
     """
     kind = type(state.operator)
     out = Emitter(operator, kind.output, kind.outputs)
-    return state.run(order.token, order.token_offset, generation, tables, out, others)
+    return state.run(order.token, order.token_offset, order.generation, tables, out, others)
 
 
 def input_names(spec: JobSpec, task: Task) -> tuple[str, ...]:

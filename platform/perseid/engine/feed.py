@@ -98,8 +98,13 @@ class EpochFeed:
     rewind rolls back: those never run.
     """
 
-    def __init__(self, past: TokenHistory, done_epoch: int, layout: int, generation: int) -> None:
+    def __init__(
+        self, past: TokenHistory, done_epoch: int, layout: int, generation: int,
+        replicates: str | None = None,
+    ) -> None:  # fmt: skip
+        """`replicates`: the revision of a replica, whose orders are muted."""
         self._past, self._layout, self._generation = past, layout, generation
+        self._replicates = replicates
         self._chain = Chain(past.base_at(done_epoch))
         self._checks = dict(past.checks)
         self.done_epoch = done_epoch
@@ -126,7 +131,9 @@ class EpochFeed:
                 f"the token log has a {seen.kind} at offset {offset}: this fragment's plan is over"
             )
         token = seen.token
-        if token.layout != self._layout or token.generation > self._generation:
+        if self._replicates is not None:
+            self._refuse_other_revision(token)
+        elif token.layout != self._layout or token.generation > self._generation:
             raise FencedError(
                 f"the token of epoch {token.epoch} is of layout {token.layout} and generation "
                 f"{token.generation}, and this fragment runs layout {self._layout} in generation "
@@ -137,7 +144,19 @@ class EpochFeed:
         if collect_epoch is not None and collect_epoch >= token.epoch:
             collect_epoch = None
             token = replace(token, checkpoint=False)
-        return EpochOrder(replace(token, checks=known), offset, collect_epoch)
+        return EpochOrder(
+            replace(token, checks=known), offset, collect_epoch, generation=self._generation,
+            muted=self._replicates is not None,
+        )  # fmt: skip
+
+    def _refuse_other_revision(self, token: Token) -> None:
+        """A primary that was placed again ends no replica, another revision or layout does."""
+        if (token.layout, token.revision) != (self._layout, self._replicates):
+            raise FencedError(
+                f"the token of epoch {token.epoch} is of layout {token.layout} and revision "
+                f"{token.revision}, and this replica runs layout {self._layout} of "
+                f"{self._replicates}: its plan is over"
+            )
 
     def _still_counts(self, offset: int, seen: Accepted) -> bool:
         """Whether a record of the history is a token that no later record has rolled back."""

@@ -195,7 +195,11 @@ class FragmentLife:
 
     def _begin(self, runtime: Runtime, past: TokenHistory, done_epoch: int) -> None:
         self.replay_to = past.tip_epoch
-        feed = EpochFeed(past, done_epoch, self.plan.layout, self.plan.generation)
+        plan = self.plan
+        feed = EpochFeed(
+            past, done_epoch, plan.layout, plan.generation,
+            replicates=plan.revision if plan.only.muted else None,
+        )  # fmt: skip
         loop = self._loop = TokenLoop(
             self.plan, self.incarnation, runtime.layout, feed, self.progress, runtime.execute,
             runtime.known,
@@ -287,7 +291,7 @@ class FragmentLife:
             incarnation=self.incarnation,
             state=state,
             epoch=self.epoch,
-            fragment=self.plan.only.fragment,
+            fragment=self.plan.only.name,
         )
 
 

@@ -99,13 +99,12 @@ class Executor(Protocol[R]):
 
     job: str
     layout: Layout
-    generation: int
     base_epoch: int
 
     @property
     def spec(self) -> JobSpec: ...
 
-    def begin(self) -> None:
+    def begin(self, order: EpochOrder) -> None:
         """Before a task's first partition.
 
         Takes over the checkpoint orders of dead processes. RetryableError when an upload of this

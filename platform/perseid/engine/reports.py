@@ -44,7 +44,7 @@ def epoch_done(
         checks=checks,
         states=_operator_states(layout, done),
         bytes_in=_bytes_in(done.reads),
-        fragment=plan.only.fragment,
+        fragment=plan.only.name,
     )
 
 
@@ -81,5 +81,5 @@ def event_times(plan: Plan, order: EpochOrder, reads: Reads) -> EventTimes:
         token_offset=order.token_offset,
         late=sum(read.late for read in reads.values()),
         times=tuple(EventTime(*key, largest[key]) for key in sorted(largest)),
-        fragment=plan.only.fragment,
+        fragment=plan.only.name,
     )

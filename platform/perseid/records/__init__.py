@@ -2,7 +2,10 @@
 
 from perseid.records.deployment import Deployment
 from perseid.records.entries import (
+    MAIN,
+    PAIR,
     PRIMARY,
+    REPLICA,
     WHOLE,
     Assignment,
     BackupMark,
@@ -20,7 +23,10 @@ from perseid.records.entries import (
 from perseid.records.parts import PartFile
 
 __all__ = [
+    "MAIN",
+    "PAIR",
     "PRIMARY",
+    "REPLICA",
     "WHOLE",
     "Assignment",
     "BackupMark",

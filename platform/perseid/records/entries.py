@@ -6,7 +6,7 @@ point to it. `perseid.registry` gives each entry its path, its JSON form and its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -142,6 +142,8 @@ class BackupMarks:
 
 WHOLE = "whole"  # the id of a fragment that has all operator partitions
 PRIMARY = "primary"  # the role that commits
+REPLICA = "replica"  # runs the same epochs, muted, to become the primary when that one dies
+MAIN, PAIR = "main", "pair"  # the two copies of a fragment's state; either may be the primary's
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ class Assignment:
     `gids` None: all of them, whatever the layout. `owner` is a worker incarnation, None while no
     worker may run the fragment. Of a partition the highest `generation` is valid. `from_epoch`:
     the fragment runs the epochs above it. `split`: the only one that it reads of each token; None:
-    all splits.
+    all splits. `log`: which copy of the state logs it has, MAIN or PAIR.
     """
 
     fragment: str
@@ -161,6 +163,16 @@ class Assignment:
     role: str = PRIMARY
     from_epoch: int = 0
     split: int | None = None
+    log: str = MAIN
+
+    @property
+    def muted(self) -> bool:
+        return self.role != PRIMARY
+
+    @property
+    def name(self) -> str:
+        """In reports and names of threads: no other assignment of its job has it."""
+        return f"{self.fragment}.{self.role}" if self.muted else self.fragment
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +183,7 @@ class Plan:
     job. `base_epoch` and `base_offset` name the Begin, Rewind target or token after which epochs
     run when there is neither a log nor a checkpoint. `checkpoints` newest first. `rescaled`: the
     checkpoint of `base_epoch` has another number of partitions, and is redistributed.
+    `assignments`: the primaries; `replicas`: at most one for each, with the other copy of its logs.
     """
 
     job: str
@@ -185,6 +198,7 @@ class Plan:
     checkpoints: tuple[CheckpointPointer, ...] = ()
     reason: str = ""
     rescaled: bool = False
+    replicas: tuple[Assignment, ...] = ()
 
     @classmethod
     def fused(
@@ -225,11 +239,44 @@ class Plan:
 
     def for_worker(self, incarnation: str) -> tuple[Plan, ...]:
         """The plan as the fragments of that worker see it: each its own assignment alone."""
-        return tuple(self.of_one(a) for a in self.assignments if a.owner == incarnation)
+        all_ = (*self.assignments, *self.replicas)
+        return tuple(self.of_one(a) for a in all_ if a.owner == incarnation)
 
     def of_one(self, own: Assignment) -> Plan:
         """The plan with this assignment alone, under its generation."""
-        return replace(self, generation=own.generation, assignments=(own,))
+        return replace(self, generation=own.generation, assignments=(own,), replicas=())
+
+    def replica_of(self, fragment: str) -> Assignment | None:
+        return next((a for a in self.replicas if a.fragment == fragment), None)
+
+    def with_replica(self, fragment: str, owner: str, generation: int) -> Plan:
+        """That fragment's replica on `owner`, in the place of an earlier one.
+
+        ValueError if the plan has no such fragment.
+        """
+        primary = self.of_fragment(fragment)
+        if primary is None:
+            raise ValueError(f"the plan of {self.job} has no fragment {fragment}")
+        made = replace(
+            primary, role=REPLICA, owner=owner, generation=generation,
+            log=PAIR if primary.log == MAIN else MAIN,
+        )  # fmt: skip
+        others = self.without_replicas([fragment], generation)
+        return replace(others, replicas=(*others.replicas, made))
+
+    def without_replicas(self, fragments: Collection[str], generation: int) -> Plan:
+        """Without the replicas of these fragments; all others continue."""
+        kept = tuple(a for a in self.replicas if a.fragment not in fragments)
+        return replace(self, generation=generation, replicas=kept)
+
+    def promoted(self, fragments: Collection[str], generation: int) -> Plan:
+        """The replicas of these fragments are the primaries, in place; all others continue."""
+        made = {
+            a.fragment: replace(a, role=PRIMARY, generation=generation)
+            for a in self.replicas if a.fragment in fragments
+        }  # fmt: skip
+        assignments = tuple(made.get(a.fragment, a) for a in self.assignments)
+        return replace(self.without_replicas(made, generation), assignments=assignments)
 
     def placed(self, owners: Mapping[str, str | None], generation: int) -> Plan:
         """These fragments under new owners, by fragment; all others continue."""
@@ -241,13 +288,14 @@ class Plan:
         return replace(self, generation=generation, assignments=placed)
 
     def renewed(self, generation: int) -> Plan:
-        """All fragments under that generation, with the owners that they have."""
-        return self.placed({a.fragment: a.owner for a in self.assignments}, generation)
+        """All fragments under that generation, with the owners that they have; no replicas."""
+        alone = replace(self, replicas=())
+        return alone.placed({a.fragment: a.owner for a in self.assignments}, generation)
 
     def handed_to(self, owner: str | None, generation: int) -> Plan:
-        """All fragments under that owner and generation, which is the plan's too."""
+        """All fragments under that owner and generation, which is the plan's too; no replicas."""
         handed = tuple(replace(a, owner=owner, generation=generation) for a in self.assignments)
-        return replace(self, generation=generation, assignments=handed)
+        return replace(self, generation=generation, assignments=handed, replicas=())
 
     def based_on(self, epoch: int, offset: int) -> Plan:
         """With all fragments beginning after that token."""

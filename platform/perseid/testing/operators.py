@@ -223,8 +223,8 @@ class Harness:
         return opened(self.operator_class, identity, self.spec.with_)
 
     def _run(self, token: Token, index: int, inputs: dict[str, pa.Table]) -> Outputs:
-        order = EpochOrder(token, token.previous_offset + 1, None)
-        result = process(self._states[index], self.name, order, 1, inputs)
+        order = EpochOrder(token, token.previous_offset + 1, None, generation=1)
+        result = process(self._states[index], self.name, order, inputs)
         if result.letters is not None:
             self.letters += result.letters.to_pylist()
         return result.outputs

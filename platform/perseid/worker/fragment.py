@@ -90,7 +90,7 @@ class Fragment:
 
         The fragments of a job may have one generation; no job's name has a dot.
         """
-        plan, own = self.plan, self.plan.only.fragment
+        plan, own = self.plan, self.plan.only.name
         part = "" if own == WHOLE else f".{own}"
         return f"fragment-{plan.job}-{plan.generation}{part}"
 
@@ -229,6 +229,7 @@ class Fragment:
             environment=str(packages or ""),
             fragment=own.fragment,
             split=own.split,
+            log=own.log,
             token=self._token,
         )
 

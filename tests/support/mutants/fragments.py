@@ -15,8 +15,7 @@ from perseid.engine import resume
 from perseid.engine.order import EpochOrder
 from perseid.errors import RetryableError
 from perseid.jobs.model.layout import Layout, Task
-from perseid.records import Plan
-from perseid.state.durability.owners import MAIN
+from perseid.records import MAIN, Plan
 from perseid.testing.simulation import tasks
 from perseid.topics import buffer_limits, sets
 from perseid.topics.buffers import SetWriter

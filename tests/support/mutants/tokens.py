@@ -54,7 +54,7 @@ def void_tokens_run() -> AbstractContextManager[Any]:
     def mutant(self: EpochFeed, offset: int, record: Any, collect_epoch: int | None) -> Any:
         order = feed(self, offset, record, collect_epoch)
         if order is None and isinstance(record, Token) and record.epoch == self.done_epoch + 1:
-            return EpochOrder(record, offset, collect_epoch)
+            return EpochOrder(record, offset, collect_epoch, generation=self._generation)
         return order
 
     return patch.object(EpochFeed, "feed", mutant)
@@ -256,8 +256,10 @@ def batch_numbers_continue() -> AbstractContextManager[Any]:
     """A fragment's batch numbers continue those of its predecessor: Spark's log was kept."""
     init = EpochFeed.__init__
 
-    def mutant(self: EpochFeed, past: TokenHistory, done_epoch: int, *of: int) -> None:
-        init(self, past, done_epoch, *of)
+    def mutant(
+        self: EpochFeed, past: TokenHistory, done_epoch: int, *of: Any, **role: Any
+    ) -> None:
+        init(self, past, done_epoch, *of, **role)
         self.start_offset = min(past.end, self.start_offset + done_epoch - past.base.epoch)
 
     return patch.object(EpochFeed, "__init__", mutant)

@@ -15,7 +15,7 @@ from perseid.records.version import PROTOCOL, Build, this_build
 from perseid.registry import Registry, codec, paths, versions
 from perseid.registry.port import Delete
 from perseid.registry.versions import Written
-from perseid.state.durability import blob, checkpoint, outputs, owners
+from perseid.state.durability import blob, checkpoint, outputs
 from perseid.state.primitives import deltas, dense, keyed, pool
 from perseid.testing.registry import FakeZooKeeper
 
@@ -23,7 +23,7 @@ SCHEMAS = Path(perseid.topics.__file__).parent / "schemas"
 # What processes of one protocol must agree on. A change of it is seen here: if another version of
 # this protocol could misread it, raise PROTOCOL; if not, write why in the commit. Put the new value
 # here.
-AGREED = (5, "80186daedbd9714d")
+AGREED = (5, "3e611318d03066f6")
 
 
 def agreed() -> str:
@@ -34,7 +34,7 @@ def agreed() -> str:
     numbers = [codec.FORMAT, blob.VERSION, checkpoint.FORMAT]
     columns = [
         deltas.DELETED, deltas.ROW, deltas.COUNT, deltas.JOINED, keyed.WRITTEN,
-        dense.INDEX, dense.VALUE, pool.BEFORE, outputs.OUTPUTS, owners.MAIN,
+        dense.INDEX, dense.VALUE, pool.BEFORE, outputs.OUTPUTS, entries.MAIN,
     ]  # fmt: skip
     text = "\n".join([*sorted(fields), *schemas, *map(str, [*numbers, *columns])])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

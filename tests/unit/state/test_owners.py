@@ -7,11 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from perseid.errors import FencedError
-from perseid.records import WHOLE
+from perseid.records import MAIN, WHOLE
 from perseid.state.durability.blob import Identity
 from perseid.state.durability.log import StateLog
 from perseid.state.durability.owners import (
-    MAIN,
     adopt,
     forget_layouts,
     log_directory,

@@ -12,7 +12,7 @@ from perseid.engine.agreement import RestoreOrder
 from perseid.engine.resume import Restored
 from perseid.jobs.model.layout import Task
 from perseid.jobs.operator import Emitter, Identity, Operator, opened
-from perseid.records import CheckpointPointer
+from perseid.records import MAIN, CheckpointPointer
 from perseid.state import Table, Value
 from perseid.state.durability import blob
 from perseid.state.durability.checkpoint import (
@@ -26,7 +26,6 @@ from perseid.state.durability.checkpoint import (
 )
 from perseid.state.durability.log import StateLog
 from perseid.state.durability.owners import (
-    MAIN,
     adopt,
     log_directory,
     owner_directory,

@@ -58,7 +58,8 @@ WORDS = [f"w{n}" for n in range(20)]
 
 def order(epoch: int, offset: int | None = None) -> EpochOrder:
     at = BASE + epoch if offset is None else offset
-    return EpochOrder(Token(1, "u", epoch, at - 1, "r", 1, ((), ()), 1_000), at, None)
+    token = Token(1, "u", epoch, at - 1, "r", 1, ((), ()), 1_000)
+    return EpochOrder(token, at, None, generation=1)
 
 
 def history(*epochs: int) -> TokenHistory:
@@ -109,7 +110,8 @@ class Setting:
         table = pa.table({"value": words})
         rows = list(flow.rows_of(context, order.token, "lines", table, split))
         writer = SetWriter(FakeBufferWriter(self.kafka), lambda: next(self.attempts))
-        BufferOutbox(context, flow.whole_layout(context), writer).send(order, rows)
+        sent = replace(order, generation=generation)
+        BufferOutbox(context, flow.whole_layout(context), writer).send(sent, rows)
 
     def inbox(
         self, past: TokenHistory, done_epoch: int = 0, generation: int = 1,

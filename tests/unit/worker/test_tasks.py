@@ -135,8 +135,8 @@ def test_how_many_tasks_a_stage_has() -> None:
 
 def test_headers_name_the_job_and_epoch_of_a_record() -> None:
     """Two jobs that write one topic are distinguished by nothing else."""
-    order = EpochOrder(token(1), 5, None)
-    first, second = tasks._headers(context("u1"), order, 2)
+    order = EpochOrder(token(1), 5, None, generation=1)
+    first, second = tasks._headers("job-u1", order, 2)
     assert dict(first) == {
         "perseid.job": b"job-u1", "perseid.epoch": b"7", "perseid.generation": b"1",
         "perseid.seq": b"0",

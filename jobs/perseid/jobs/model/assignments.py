@@ -46,7 +46,10 @@ def parts(spread: Spread | None) -> tuple[tuple[str, tuple[int, ...] | None, int
 
 def check(plan: Plan, layout: Layout) -> None:
     """Raises PermanentError for a plan under which a partition would run twice or not at all."""
-    wrong = [*_wrong_ids(plan, layout), *_wrong_tasks(plan, layout), *_wrong_splits(plan)]
+    wrong = [
+        *_wrong_ids(plan, layout), *_wrong_tasks(plan, layout), *_wrong_splits(plan),
+        *_wrong_replicas(plan),
+    ]  # fmt: skip
     if wrong:
         raise PermanentError(
             f"plan {plan.generation} of job {plan.job} does not fit its layout {layout.number}, in "
@@ -110,6 +113,25 @@ def _wrong_splits(plan: Plan) -> list[str]:
         return []
     found = ", ".join(f"{a.fragment} reads {_shown(a.split)}" for a in plan.primaries)
     return [f"each of the splits 0 to {len(splits) - 1} has one reader, but {found}"]
+
+
+def _wrong_replicas(plan: Plan) -> list[str]:
+    """Each replica copies one primary, on another worker and in another log."""
+    wrong = []
+    for fragment, count in Counter(a.fragment for a in plan.replicas).items():
+        if count > 1:
+            wrong.append(f"fragment {fragment} has {count} replicas")
+    for replica in plan.replicas:
+        primary = plan.of_fragment(replica.fragment)
+        if primary is None:
+            wrong.append(f"replica {replica.fragment} is of no fragment")
+        elif (replica.gids, replica.split) != (primary.gids, primary.split):
+            wrong.append(f"replica {replica.fragment} has other partitions than its primary")
+        elif replica.owner == primary.owner:
+            wrong.append(f"replica {replica.fragment} is on its primary's worker {primary.owner}")
+        elif replica.log == primary.log:
+            wrong.append(f"replica {replica.fragment} has the log {replica.log} of its primary")
+    return wrong
 
 
 def _shown(split: int | None) -> str:

@@ -14,10 +14,9 @@ import contextlib
 import re
 
 from perseid.errors import FencedError
-from perseid.records import WHOLE
+from perseid.records import MAIN, WHOLE
 from perseid.state.durability.files import TEMPORARY, Files
 
-MAIN = "main"  # the replica of a job that has one copy of its state
 _OWNER = re.compile(r"g\d{10}-")
 
 
@@ -31,9 +30,9 @@ def owner_directory(root: str, job_uuid: str, layout: int, owner: str, replica: 
     return f"{replica_directory(root, job_uuid, layout, replica)}/{owner}"
 
 
-def replica_of(fragment: str) -> str:
-    """The replica that a fragment owns: each has a directory, and WHOLE that of the single copy."""
-    return MAIN if fragment == WHOLE else f"{MAIN}-{fragment}"
+def replica_of(fragment: str, log: str = MAIN) -> str:
+    """The replica with this copy of a fragment's logs (`Assignment.log`)."""
+    return log if fragment == WHOLE else f"{log}-{fragment}"
 
 
 def log_directory(owned: str, operator: str, partition: int) -> str:

@@ -215,7 +215,7 @@ class Fragment:
 
     def take_over_orders(self) -> None:
         cache = self.borrow()
-        cache.take_over_orders()
+        cache.take_over_orders(self.plan.generation)
         self.give_back(cache)
 
     # Restore ------------------------------------------------------------------------------------

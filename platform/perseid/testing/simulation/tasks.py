@@ -139,7 +139,7 @@ class Context:
 
     @property
     def replica(self) -> str:
-        return replica_of(self.plan.only.fragment)
+        return replica_of(self.plan.only.fragment, self.plan.only.log)
 
     def identity(self, task: Task) -> blob.Identity:
         return blob.Identity(self.plan.job_uuid, self.layout.number, task.operator, task.partition)
@@ -169,7 +169,7 @@ class ProcessCache:
         reader = SimulatedLogReader(context.world.broker)
         self.ledger = LedgerReader(reader, context.world.topics, context.clock)
         self.job, self.spec, self.layout = job.JOB, context.spec, context.layout
-        self.generation, self.base_epoch = context.plan.generation, context.plan.base_epoch
+        self.base_epoch = context.plan.base_epoch
 
     def die(self) -> None:
         """Dies with the running task; its pending uploads get a new owner."""
@@ -177,15 +177,15 @@ class ProcessCache:
         for process in self.uploads:
             process.killed = True
 
-    def begin(self) -> None:
+    def begin(self, order: EpochOrder) -> None:
         self.newest.refuse_damaged(self.context.owned)
-        self.take_over_orders()
+        self.take_over_orders(order.generation)
 
-    def take_over_orders(self) -> None:
+    def take_over_orders(self, generation: int) -> None:
         """As `perseid.worker.checkpoint.checkpoints`."""
         context = self.context
         for part in part_orders.take_over(
-            context.files, context.owned, self.generation, self.mark, context.alive.__contains__
+            context.files, context.owned, generation, self.mark, context.alive.__contains__
         ):
             context.world.gates.hit("order taken over")
             self._upload_soon(part)

@@ -84,10 +84,13 @@ def refuse_damaged(context: FragmentContext) -> None:
     _newest.refuse_damaged(context.owned)
 
 
-def take_over_orders(context: FragmentContext) -> None:
-    """Takes over the pending orders of dead processes of this fragment."""
+def take_over_orders(context: FragmentContext, generation: int) -> None:
+    """Takes over the pending orders of dead processes of this fragment.
+
+    `generation`: the fragment's now, which a promotion has raised.
+    """
     me, files = _me(), LocalFiles()
-    for part in part_orders.take_over(files, context.owned, context.generation, me, alive):
+    for part in part_orders.take_over(files, context.owned, generation, me, alive):
         log.info("the part of epoch %d is taken over from a dead process", part.epoch)
         _submit(context, part)
 

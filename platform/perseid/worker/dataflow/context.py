@@ -12,7 +12,7 @@ from pathlib import Path
 from perseid.jobs.environments.installing import Environments
 from perseid.jobs.model.layout import Layout
 from perseid.jobs.model.trees import open_archive
-from perseid.records import WHOLE, Deployment
+from perseid.records import MAIN, WHOLE, Deployment
 from perseid.records.access import Brokers
 from perseid.state.durability.owners import owner_directory, owner_name, replica_of
 from perseid.topics.records import Token
@@ -25,7 +25,9 @@ class FragmentContext:
     """One job's fragment under one plan. `folder` is the unpacked archive on the driver's host.
 
     `layout`: its own operator partitions only. `fragment` and `split`: those of its assignment;
-    with a split, its rows come and go by buffer topics (`perseid.engine.levels`).
+    with a split, its rows come and go by buffer topics (`perseid.engine.levels`). `log`: which copy
+    of the state logs it has. `generation`: under which its life began; an epoch's order has the one
+    under which it is committed, since a replica may have become the primary.
     `owner` names the directory of the state logs: generation and incarnation.
     `lanes`: number of concurrent tasks on a local master, where all of them see the same state
     logs; 0 where each operator partition has to stay in its own process.
@@ -53,6 +55,7 @@ class FragmentContext:
     environment: str = ""
     fragment: str = WHOLE
     split: int | None = None
+    log: str = MAIN
     token: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
     @property
@@ -69,7 +72,7 @@ class FragmentContext:
     @property
     def replica(self) -> str:
         """The copy of the job's state whose logs it owns: each fragment has a directory."""
-        return replica_of(self.fragment)
+        return replica_of(self.fragment, self.log)
 
     @property
     def brokers(self) -> Brokers:

@@ -150,7 +150,7 @@ class BufferInbox:
             try:
                 return reader.wait(offset, places, LOOK_S, self._refuse_to_wait)
             except SetsLate as late:
-                reader.refuse_lost(offset, places, self._context.generation)
+                reader.refuse_lost(offset, places, order.generation)
                 if looks == LATE_LOOKS:
                     self._around.warn(f"epoch {order.token.epoch} waits: {late}")
             except Trimmed as gone:

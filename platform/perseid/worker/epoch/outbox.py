@@ -45,7 +45,7 @@ class BufferOutbox:
             head = BufferRecord(
                 job_uuid=context.job_uuid, revision=context.revision, layout=layout.number,
                 epoch=token.epoch, token_offset=order.token_offset, input=one.input,
-                origin=one.origin, generation=context.generation, attempt=0, chunk=0, chunks=1,
+                origin=one.origin, generation=order.generation, attempt=0, chunk=0, chunks=1,
                 rows_crc=one.rows_crc, data=b"",
             )  # fmt: skip
             self._writer.send(place_of(context.job, layout, one.target), head, one.blobs)

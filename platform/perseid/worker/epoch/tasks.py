@@ -109,17 +109,17 @@ class TaskExecutor:
     def __init__(self, context: FragmentContext) -> None:
         self.context = context
         self.job, self.layout = context.job, context.layout
-        self.generation, self.base_epoch = context.generation, context.base_epoch
+        self.base_epoch = context.base_epoch
 
     @property
     def spec(self) -> JobSpec:
         return flow.spec_of(self.context.job_folder)
 
-    def begin(self) -> None:
+    def begin(self, order: EpochOrder) -> None:
         from perseid.worker.checkpoint.checkpoints import refuse_damaged, take_over_orders
 
         refuse_damaged(self.context)
-        take_over_orders(self.context)
+        take_over_orders(self.context, order.generation)
 
     @contextmanager
     def about(self, task: Task, order: EpochOrder) -> Iterator[None]:
@@ -196,7 +196,7 @@ class TaskExecutor:
                 f"operator {task.operator}, partition {task.partition}, epoch "
                 f"{order.token.epoch}, for topic {sink.topic}: {error}"
             ) from None
-        headers = _headers(self.context, order, len(values)) if sink.headers else None
+        headers = _headers(self.job, order, len(values)) if sink.headers else None
         return SinkBatch(sink.topic, keys, values, headers)
 
     @contextmanager
@@ -268,12 +268,10 @@ def _values(context: FragmentContext, sink: SinkSpec, output: pa.Table) -> pa.Bi
     return wire_format.frame(schemas.sink_id(context.deployment, sink, schema), values)
 
 
-def _headers(
-    context: FragmentContext, order: EpochOrder, count: int
-) -> list[list[tuple[str, bytes]]]:
+def _headers(job: str, order: EpochOrder, count: int) -> list[list[tuple[str, bytes]]]:
     fixed = [
-        ("perseid.job", context.job.encode()),  # jobs may share a topic if all of them set headers
+        ("perseid.job", job.encode()),  # jobs may share a topic if all of them set headers
         ("perseid.epoch", str(order.token.epoch).encode()),
-        ("perseid.generation", str(context.generation).encode()),
+        ("perseid.generation", str(order.generation).encode()),
     ]
     return [[*fixed, ("perseid.seq", str(index).encode())] for index in range(count)]

@@ -13,6 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -182,7 +183,8 @@ class SparkRuntime:
     def take_over_orders(self) -> None:
         from perseid.worker.checkpoint.checkpoints import take_over_orders
 
-        slots.everywhere(self.runner, take_over_orders)
+        generation = self.plan.generation
+        slots.everywhere(self.runner, partial(take_over_orders, generation=generation))
 
     def _look(self, life: FragmentLife) -> None:
         waited_s = time.monotonic() - self._taken_s
