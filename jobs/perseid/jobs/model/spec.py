@@ -113,10 +113,14 @@ class CheckpointSpec(_Frozen):
 
 
 class FaultToleranceSpec(_Frozen):
-    """How the job tolerates failures. Only exact mode is built."""
+    """How the job tolerates failures. Only exact mode is built.
+
+    `replicas`: how many operator partitions also run, muted, on another worker.
+    """
 
     mode: Literal["exact"] = "exact"
     checkpoint: CheckpointSpec = CheckpointSpec()
+    replicas: Literal[0, "all"] = 0
 
 
 class ErrorsSpec(_Frozen):
