@@ -68,7 +68,8 @@ def agree(
         past: the token log, read after the previous owner was fenced.
         gids: all stateful tasks.
         restore: restores these tasks as ordered; one `Restored` each.
-        ledgers: the last committed epochs, for `resume.decide`; called after the restore.
+        ledgers: the last committed epochs, for `resume.decide`; called after the restore. None of
+            a replica: it begins after its own lowest epoch.
 
     Raises:
         RetryableError: they did not agree in ROUNDS_MAX rounds.

@@ -8,6 +8,9 @@
 4. Of each partition, once its transaction is committed: the checkpoint's part is ordered, then its
    outputs become rows for the following levels, and it reports.
 
+A muted order, a replica's, has no transaction and no checkpoint part: what step 3 would commit is
+reported, to be compared with what the primary commits.
+
 A task that dies, or fails, runs again from step 1 in some process: log and ledger have the epoch or
 not. Nothing of it reaches the next level before step 4.
 """
@@ -17,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Generic, NamedTuple
 
 from perseid.engine.ports import R
 from perseid.engine.task_report import PartitionReport, StateSize, TaskReport
@@ -32,12 +35,20 @@ if TYPE_CHECKING:
     from perseid.engine.order import EpochOrder
     from perseid.engine.ports import Executor, Result, Sink, State, Submit
     from perseid.engine.resume import Restored
+    from perseid.engine.task_report import Made
     from perseid.jobs.model.layout import Layout, Task
     from perseid.jobs.model.spec import JobSpec
     from perseid.topics.transactions import SinkBatch
 
 Outputs = Mapping[str, "pa.Table"]
-Committed = Callable[[], tuple[int, int]]  # waits; records sent, and milliseconds
+
+
+class Committed(NamedTuple):
+    """The end of step 3. `made`: of a muted order, which has sent nothing."""
+
+    sent: int = 0
+    ms: int = 0
+    made: tuple[Made, ...] | None = None
 
 
 class Partitions(Generic[R]):
@@ -109,7 +120,7 @@ class Partitions(Generic[R]):
                 dead_letters=executor.refusals(letters) if letters is not None else 0,
                 state=size,
             )
-            committed: Committed = _nothing_committed
+            committed: Callable[[], Committed] = Committed
             if task.ledger is not None:
                 sink = self.sink(task)  # made here, since making one is not thread safe
                 committed = submit(partial(self._commit, order, task, outputs, letters, sink))
@@ -137,19 +148,23 @@ class Partitions(Generic[R]):
 
     def _commit(
         self, order: EpochOrder, task: Task, outputs: Outputs, letters: pa.Table | None, sink: Sink
-    ) -> tuple[int, int]:
+    ) -> Committed:
         """Runs one at a time for each operator partition."""
         started_s = self.executor.now_s()
         made = list(batches(self.executor, order, task, outputs, letters))
-        sink.commit(order.token.epoch, order.token_offset, order.generation, made)
-        return sum(len(batch.values) for batch in made), self._ms_since(started_s)
+        epoch, at, generation = order.token.epoch, order.token_offset, order.generation
+        if order.muted:
+            found = sink.compare(epoch, at, generation, made)
+            return Committed(ms=self._ms_since(started_s), made=found)
+        sink.commit(epoch, at, generation, made)
+        return Committed(sum(len(batch.values) for batch in made), self._ms_since(started_s))
 
     def _finish(
         self, order: EpochOrder, task: Task, outputs: Outputs, report: PartitionReport,
-        committed: Committed,
+        committed: Callable[[], Committed],
     ) -> tuple[list[R], PartitionReport]:  # fmt: skip
-        sent, commit_ms = committed()
-        if task.stateful and order.token.checkpoint:
+        sent, commit_ms, made = committed()
+        if task.stateful and order.token.checkpoint and not order.muted:
             part, copy = self.state(task).ordered(
                 self.executor.job, order.generation, order.token.epoch,
                 order.token_offset, order.base,
@@ -157,7 +172,7 @@ class Partitions(Generic[R]):
             # Last of all: the upload that it starts then delays no other partition.
             self.executor.upload(replace(part, final=order.token.final), copy)
         rows = list(self.executor.downstream(task, order, outputs)) if task.stateful else []
-        return rows, replace(report, sent=sent, commit_ms=commit_ms)
+        return rows, replace(report, sent=sent, commit_ms=commit_ms, made=made)
 
     def _ms_since(self, started_s: float) -> int:
         return round((self.executor.now_s() - started_s) * 1000)
@@ -230,7 +245,3 @@ def complete(job: str, layout: Layout, epoch: int, found: TaskReport) -> TaskRep
             "report, so the epoch is run again"
         )
     return found
-
-
-def _nothing_committed() -> tuple[int, int]:
-    return 0, 0

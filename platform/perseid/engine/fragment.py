@@ -11,6 +11,9 @@
 5. The end is reported: a stop once, since a newer plan exists or the worker leaves; a failure until
    it is acknowledged, and again whenever the report is lost, since no other process knows of it.
 
+A replica's life is the same, but muted: it has no part in steps that others rely on. It fences no
+one but its own logs' previous owner, reads no ledger, and reports no event times.
+
 Workers and the simulation run it over their `Host` and `Runtime`.
 """
 
@@ -188,7 +191,8 @@ class FragmentLife:
         """The epoch to resume at, and where the state comes from."""
         started_s = runtime.now_s()
         gids = [task.gid for task in runtime.layout.stateful_tasks]
-        found = agree(self.plan, past, gids, runtime.restore, runtime.ledgers())
+        ledgers = dict if self.plan.only.muted else runtime.ledgers()  # reading them fences
+        found = agree(self.plan, past, gids, runtime.restore, ledgers)
         source = resume.summary(found.restored, runtime.now_s() - started_s)
         log.info("restored from %s", source or "nothing", extra={"epoch": found.epoch})
         return found, source
@@ -206,7 +210,7 @@ class FragmentLife:
         )  # fmt: skip
         runtime.begin(past, done_epoch)
         spec = runtime.spec
-        if spec.event_times:
+        if spec.event_times and not self.plan.only.muted:
             loop.report_last_event_times(
                 runtime.tokens, lambda token: runtime.read_again(own_input(spec, self.plan, token))
             )

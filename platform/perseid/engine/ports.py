@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from perseid.engine.order import EpochOrder
+    from perseid.engine.task_report import Made
     from perseid.jobs.model.layout import Layout, Task
     from perseid.jobs.model.spec import JobSpec, SinkSpec
     from perseid.jobs.operator import Emitter, Operator
@@ -85,6 +86,12 @@ class Sink(Protocol):
         self, epoch: int, token_offset: int, generation: int, batches: Sequence[SinkBatch], /
     ) -> object:
         """Writes the epoch exactly once, with its ledger record."""
+        ...
+
+    def compare(
+        self, epoch: int, token_offset: int, generation: int, batches: Sequence[SinkBatch], /
+    ) -> tuple[Made, ...]:
+        """What `commit` would write, by topic partition; acquires and sends nothing."""
         ...
 
 

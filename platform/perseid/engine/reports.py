@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def epoch_done(
     plan: Plan, incarnation: str, layout: Layout, order: EpochOrder, done: TaskReport, total_ms: int
 ) -> EpochDone:
-    """`done`: the merged reports of the epoch's tasks."""
+    """`done`: the merged reports of the epoch's tasks. A muted epoch reports no input checks."""
     epoch, partitions = order.token.epoch, done.partitions.values()
     sizes = [report.state for report in partitions if report.state is not None]
     checks = tuple(
@@ -30,7 +30,7 @@ def epoch_done(
         incarnation=incarnation,
         epoch=epoch,
         token_offset=order.token_offset,
-        rows_in=sum(check.count for check in checks),
+        rows_in=sum(read.count for read in done.reads.values()),
         rows_out=sum(report.sent for report in partitions),
         duration_ms=total_ms,
         stage_ms={
@@ -41,7 +41,7 @@ def epoch_done(
         state_rows=sum(size.rows for size in sizes),
         dead_letters=sum(read.refused for read in done.reads.values())
         + sum(report.dead_letters for report in partitions),
-        checks=checks,
+        checks=() if order.muted else checks,
         states=_operator_states(layout, done),
         bytes_in=_bytes_in(done.reads),
         fragment=plan.only.name,

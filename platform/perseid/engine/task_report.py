@@ -32,11 +32,24 @@ class StateSize:
 
 
 @dataclass(frozen=True, slots=True)
+class Made:
+    """What a muted epoch of one operator partition has for one topic partition.
+
+    `checksum`: as that of a `SinkWindow`.
+    """
+
+    topic: str
+    partition: int
+    count: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionReport:
     """One operator partition's epoch: durations, records sent to sinks, refused rows.
 
     `dead_letters`: not those of sources, which are counted where they are read. `state`: None
-    without state.
+    without state. `made`: what a muted epoch has for sinks, None without sinks or if not muted.
     """
 
     process_ms: int = 0
@@ -44,6 +57,7 @@ class PartitionReport:
     sent: int = 0
     dead_letters: int = 0
     state: StateSize | None = None
+    made: tuple[Made, ...] | None = None
 
 
 Reads = Mapping[tuple[int, str], ReadCount]  # by split and source

@@ -4,6 +4,8 @@
 2. The feed decides whether the record's epoch runs here.
 3. The epoch runs: it is logged and committed when `execute` returns a report of each partition.
 4. Its event times are reported, then its end. The next owner of the fragment may run it again.
+
+Of a muted epoch, a replica's, only the end is reported, and no checkpoint is ordered.
 """
 
 from __future__ import annotations
@@ -78,19 +80,20 @@ class TokenLoop:
         return order
 
     def _run(self, order: EpochOrder, record: bytes) -> None:
-        token = order.token
+        token, checkpoint = order.token, order.token.checkpoint and not order.muted
         # A checkpoint that has just completed counts: upon its predecessor the same parts would be
         # written again.
-        known = self._pointers(token.checkpoint)
+        known = self._pointers(checkpoint)
         base = checkpoints.base_of(known, self._plan.generation, final=token.final)
         order = replace(order, base=base)
         found, took_ms = self._execute(order, record)
         done = complete(self._plan.job, self._layout, token.epoch, found)
         self._feed.done(token.epoch)
         self.epoch = token.epoch
-        if token.checkpoint:
+        if checkpoint:
             self.checkpoint_epoch = token.epoch
-        self._report_event_times(order, done.reads)
+        if not order.muted:
+            self._report_event_times(order, done.reads)
         self._progress.append(reports.epoch_done(
             self._plan, self._incarnation, self._layout, order, done, took_ms
         ))  # fmt: skip

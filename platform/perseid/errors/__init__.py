@@ -16,6 +16,7 @@
         TopicIdentityChanged  a topic was deleted and created again under a running job
         LedgerGap             an epoch would be committed while the previous one is missing
         DamagedFile           a checksum or an identity does not match
+        Diverged              a replica has made other outputs than its primary
 
 A message names the problem, the place, what was expected and what to do next, because only its text
 gets from a Spark executor to the driver (`carried`). `texts` cuts it to size.
@@ -130,6 +131,10 @@ class LedgerGap(PermanentError):
 
 class DamagedFile(PermanentError):
     """A file's checksum, length or identity does not match its content."""
+
+
+class Diverged(PermanentError):
+    """A replica has made other outputs of an epoch than its primary has committed."""
 
 
 def lost_by_broker(what: str) -> PermanentError:

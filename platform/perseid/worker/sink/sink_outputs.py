@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from perseid.engine.task_report import Made
 from perseid.errors import PermanentError
 from perseid.kernels.library import all_bytes, one
 from perseid.topics.admin import Partition, TopicInfo
@@ -61,6 +62,13 @@ def windows(
             )
         )
     return tuple(found)
+
+
+def made(batches: Iterable[PartitionBatch]) -> tuple[Made, ...]:
+    """What `windows` would have of each topic partition with outputs, were they written."""
+    return tuple(
+        Made(b.topic, b.partition, len(b.values), checksum(b.keys, b.values)) for b in batches
+    )
 
 
 def _joined(batches: Iterable[SinkBatch]) -> list[SinkBatch]:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from perseid.clocks import Clock, SystemClock
+from perseid.engine.task_report import Made
 from perseid.errors import (
     FencedError,
     LedgerGap,
@@ -44,7 +45,7 @@ from perseid.topics.transactions import (
 )
 from perseid.worker.sink import sink_time
 from perseid.worker.sink.pointers import fitted
-from perseid.worker.sink.sink_outputs import divide, windows
+from perseid.worker.sink.sink_outputs import divide, made, windows
 
 __all__ = ["CommitResult", "SinkBatch", "SinkIdentity", "SinkSession", "judge"]
 
@@ -219,6 +220,12 @@ class SinkSession:
                         f"{timeout_s} s and {attempts} attempts: {error}"
                     ) from error
             self._clock.sleep(_BACKOFF_S)
+
+    def compare(
+        self, epoch: int, _token_offset: int, _generation: int, outputs: Sequence[SinkBatch]
+    ) -> tuple[Made, ...]:
+        """What `commit` would write, by topic partition; acquires and sends nothing."""
+        return made(self._divided(epoch, outputs))
 
     def close(self) -> None:
         """Releases the producer."""
