@@ -27,6 +27,7 @@ from perseid.worker.checkpoint import part_orders
 from perseid.worker.dataflow import source
 from perseid.worker.epoch import flow, memory
 from perseid.worker.epoch.inbox import kafka_inbox
+from perseid.worker.sink.audit import kafka_audit
 from perseid.worker.spark import frames, query, restoring, slots, token_source
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from perseid.topics.log import LogReader
     from perseid.topics.records import Token
     from perseid.worker.epoch.inbox import BufferInbox
+    from perseid.worker.sink.audit import LedgerAudit
     from perseid.worker.spark.epochs import EpochRunner
 
 log = logging.getLogger("perseid.worker")
@@ -88,6 +90,7 @@ class SparkRuntime:
         self._state_bytes: Mapping[int, int] = {}  # of the last epoch, by operator partition
         self._query: StreamingQuery | None = None
         self._inbox: BufferInbox | None = None
+        self._audit: LedgerAudit | None = None  # of a replica
         self._rows = folder.with_name(f"{folder.name}-rows")  # of a level, on their way to tasks
         self._error: BaseException | None = None
 
@@ -123,8 +126,13 @@ class SparkRuntime:
         return restoring.restore(self.runner, order, gids)
 
     def begin(self, past: TokenHistory, done_epoch: int) -> None:
-        """With a split, begins to read its buffers; else the rows of an epoch come within it."""
+        """With a split, begins to read its buffers; else the rows of an epoch come within it.
+
+        A replica begins to compare itself with its primary.
+        """
         context = self.runner.context
+        if self.plan.only.muted:
+            self._audit = kafka_audit(context.brokers, self.plan, self.layout)
         if context.split is None:
             return
         inbox = self._inbox = kafka_inbox(
@@ -161,12 +169,26 @@ class SparkRuntime:
         done = self.runner.run(order, record)
         crashpoints.reach("epoch.before-report")
         self._state_bytes = done.state_bytes
+        if self._audit is not None:
+            self._audit.ran(order, done)
         return done, round((time.monotonic() - started) * 1000)
 
     def after(self, order: EpochOrder) -> None:
         self.runner.clean()  # while the coordinator grants the next epoch
         if memory.is_judged(order.token):
             self._judge(order.token.epoch)
+        self._judge_outputs()
+
+    def _judge_outputs(self) -> None:
+        """Raises Diverged, soon after the primary has committed other outputs than a replica's."""
+        for warning in self._audit.judged() if self._audit is not None else ():
+            self._warn(warning)
+
+    def _end_audit(self) -> None:
+        """At the end, or a promotion."""
+        audit, self._audit = self._audit, None
+        if audit is not None:
+            audit.close()
 
     def _judge(self, epoch: int) -> None:
         sizes = self._state_bytes
@@ -193,6 +215,7 @@ class SparkRuntime:
         if self._control.busy.acquire(blocking=False):
             try:
                 life.look()
+                self._judge_outputs()
             finally:
                 self._control.busy.release()
 
@@ -251,6 +274,7 @@ class SparkRuntime:
     def close(self) -> None:
         """Ends the query and deletes its files."""
         self._pool.shutdown()
+        self._end_audit()
         self.stop()
         self.runner.close()
         if self._inbox is not None:

@@ -1,0 +1,159 @@
+"""A replica's audit: reads the ledger that its primary writes, and compares (`engine.comparison`).
+
+It has a reader and a thread of its own, so no epoch waits for it, of the replica or of the primary.
+It reads only while epochs wait to be compared, and of a partition no further than that needs. It
+begins at the ledger's end: what was committed before is not compared.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from perseid import logs
+from perseid.engine.comparison import WAITING_MAX, Comparison
+from perseid.errors import LogTruncated, ReplayDataLost, RetryableError
+from perseid.topics import codec, names
+
+if TYPE_CHECKING:
+    from perseid.engine.order import EpochOrder
+    from perseid.engine.task_report import TaskReport
+    from perseid.jobs.model.layout import Layout
+    from perseid.records import Plan
+    from perseid.records.access import Bootstrap
+    from perseid.topics.admin import Partition, TopicReader
+    from perseid.topics.columns import Records
+    from perseid.topics.records import LedgerRecord
+
+log = logging.getLogger("perseid.worker")
+
+LOOK_S = 1.0  # between two looks at the ledger
+AFTER_ERROR_S = 10.0
+
+
+class RangeReader(Protocol):
+    """Reads ranges of committed records (`topics.ranges.ColumnReader`)."""
+
+    def prepare(self, starts: Mapping[Partition, int]) -> None: ...
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Records]: ...
+    def close(self) -> None: ...
+
+
+class LedgerAudit:
+    """See the module's docstring. `start` begins the thread, which calls `look`.
+
+    `ran` and `judged` are called by the fragment, between two epochs.
+    """
+
+    def __init__(
+        self, plan: Plan, layout: Layout, reader: RangeReader, topics: TopicReader
+    ) -> None:
+        """Asks where the ledger ends: RetryableError if a broker does not answer."""
+        self._reader, self._topics = reader, topics
+        self._ledger = names.ledger(plan.job)
+        numbers = [task.ledger for task in layout.ledger_tasks if task.ledger is not None]
+        self._read_to = topics.ends([(self._ledger, number) for number in numbers])
+        # In this order: what tokens from here on commit is beyond those ends.
+        token_log = names.tokens(plan.job), 0
+        tokens_end = topics.ends([token_log])[token_log]
+        self._comparison = Comparison(plan.job_uuid, layout, tokens_end)
+        self._comparing = threading.Lock()
+        self._ended = threading.Event()
+        self._error: Exception | None = None
+        self._refused = ""  # the last reason why the ledger could not be read
+        self._warned = False
+
+    def start(self) -> None:
+        work = logs.carried(self._look_again)
+        threading.Thread(target=work, name="perseid-audit", daemon=True).start()
+
+    def close(self) -> None:
+        """The thread ends soon, and closes its reader."""
+        self._ended.set()
+
+    def ran(self, order: EpochOrder, done: TaskReport) -> None:
+        """What the tasks of a muted epoch have made. Raises Diverged."""
+        with self._comparing:
+            self._comparison.ran(order, done)
+
+    def judged(self) -> list[str]:
+        """Warnings for users, each once. Raises what has ended the audit, such as Diverged."""
+        if self._error is not None:
+            raise self._error
+        unchecked = self._comparison.unchecked
+        if not unchecked or self._warned:
+            return []
+        self._warned = True
+        why = f": {self._refused}" if self._refused else ""
+        return [
+            f"{unchecked} outputs of this replica were not compared with those of the primary, "
+            f"since {self._ledger} did not show them in time{why}"
+        ]
+
+    def look(self) -> bool:
+        """Compares what the ledger has by now; whether it could be read."""
+        try:
+            self._look()
+        except RetryableError as error:
+            if str(error) != self._refused:
+                log.warning("the replica's outputs are not compared yet: %s", error)
+            self._refused = str(error)
+            return False
+        self._refused = ""
+        return True
+
+    def _look_again(self) -> None:
+        wait_s = LOOK_S
+        try:
+            while not self._ended.wait(wait_s):
+                wait_s = LOOK_S if self.look() else AFTER_ERROR_S
+        except Exception as error:  # whatever it is, it ends the fragment
+            self._error = error
+        finally:
+            self._reader.close()
+
+    def _look(self) -> None:
+        with self._comparing:
+            waiting = [(self._ledger, number) for number in self._comparison.waiting]
+        if not waiting:
+            return
+        ends = self._topics.ends(waiting)
+        ranges = {
+            place: (min(self._read_to[place], end), min(self._read_to[place] + WAITING_MAX, end))
+            for place, end in ends.items()
+        }
+        self._reader.prepare({place: start for place, (start, _) in ranges.items()})
+        for place, (start, end) in ranges.items():
+            found = self._read(place, start, end)
+            with self._comparing:
+                for record in found:
+                    self._comparison.committed(record)
+
+    def _read(self, place: Partition, start: int, end: int) -> list[LedgerRecord]:
+        """What is lost of a ledger is not compared, and counted; its primary will fail of it."""
+        try:
+            found = [
+                codec.decode_ledger(place, int(offset), value.as_py())
+                for records in self._reader.read(*place, start, end)
+                for offset, value in zip(records.offsets, records.values, strict=True)
+            ]
+        except ReplayDataLost as trimmed:
+            self._read_to[place] = trimmed.earliest
+            return []
+        except LogTruncated:
+            self._read_to[place] = end
+            return []
+        self._read_to[place] = end
+        return found
+
+
+def kafka_audit(brokers: Bootstrap, plan: Plan, layout: Layout) -> LedgerAudit:
+    """On Kafka; it has begun."""
+    from perseid.topics.admin import TopicAdmin
+    from perseid.topics.ranges import ColumnReader
+
+    audit = LedgerAudit(plan, layout, ColumnReader(brokers), TopicAdmin(brokers))
+    audit.start()
+    return audit
