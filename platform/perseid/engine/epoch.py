@@ -9,7 +9,8 @@
    outputs become rows for the following levels, and it reports.
 
 A muted order, a replica's, has no transaction and no checkpoint part: what step 3 would commit is
-reported, to be compared with what the primary commits.
+reported, to be compared with what the primary commits. In the place of a part, the state log is
+folded: it grows without end if no snapshot of it is made.
 
 A task that dies, or fails, runs again from step 1 in some process: log and ledger have the epoch or
 not. Nothing of it reaches the next level before step 4.
@@ -164,13 +165,16 @@ class Partitions(Generic[R]):
         committed: Callable[[], Committed],
     ) -> tuple[list[R], PartitionReport]:  # fmt: skip
         sent, commit_ms, made = committed()
-        if task.stateful and order.token.checkpoint and not order.muted:
+        if task.stateful and order.token.checkpoint:
             part, copy = self.state(task).ordered(
                 self.executor.job, order.generation, order.token.epoch,
                 order.token_offset, order.base,
             )  # fmt: skip
             # Last of all: the upload that it starts then delays no other partition.
-            self.executor.upload(replace(part, final=order.token.final), copy)
+            if order.muted:
+                self.executor.fold(part, copy)
+            else:
+                self.executor.upload(replace(part, final=order.token.final), copy)
         rows = list(self.executor.downstream(task, order, outputs)) if task.stateful else []
         return rows, replace(report, sent=sent, commit_ms=commit_ms, made=made)
 

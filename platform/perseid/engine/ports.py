@@ -165,3 +165,7 @@ class Executor(Protocol[R]):
     def upload(self, part: Any, copy: Any) -> None:
         """Notes the order for a part, and begins to upload it (`State.ordered`)."""
         ...
+
+    def fold(self, part: Any, copy: Any) -> None:
+        """Begins to bound a replica's state log, as a part's order would; makes no part."""
+        ...

@@ -28,6 +28,8 @@ from perseid.testing.kafka import (
 from perseid.topics import codec, names
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.records import LedgerRecord, Token
+from perseid.worker.checkpoint import parts
+from perseid.worker.checkpoint.parts import PartOrder, StateCopy
 from perseid.worker.epoch import flow, tasks
 from perseid.worker.sink.transaction import SinkIdentity, SinkSession
 from support.fragment_contexts import DEPLOYMENT, context_of
@@ -81,6 +83,7 @@ class Cluster:
     folder: Path
     kafka: ModelKafka = field(default_factory=ModelKafka)
     parts: list[int] = field(default_factory=list)  # epochs of checkpoint parts that were ordered
+    folds: list[int] = field(default_factory=list)  # epochs after which a log was folded
 
     def __post_init__(self) -> None:
         self.topics = FakeTopics(self.kafka)
@@ -136,6 +139,13 @@ class Cluster:
         generation = self.contexts[muted].generation
         return EpochOrder(token, at, None, generation=generation, muted=muted)
 
+    def fold(self, part: PartOrder, copy: StateCopy | None) -> None:
+        self.folds.append(part.epoch)
+        if copy is not None:
+            copy.write(LocalFiles(), part)
+        else:
+            parts.fold(part, LocalFiles())
+
     def ledger(self) -> list[LedgerRecord]:
         topic = names.ledger("pairs")
         return [
@@ -168,6 +178,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(
         tasks.TaskExecutor, "upload", lambda _self, part, _copy: found.parts.append(part.epoch)
     )
+    monkeypatch.setattr(tasks.TaskExecutor, "fold", lambda _self, *of: found.fold(*of))
     return found
 
 
@@ -196,7 +207,28 @@ def test_it_acquires_nothing_and_sends_nothing(cluster: Cluster) -> None:
 @pytest.mark.parametrize("muted", [False, True])
 def test_only_a_primary_orders_checkpoint_parts(cluster: Cluster, muted: bool) -> None:
     cluster.run(1, splits(Random(1)), muted=muted, checkpoint=True)
-    assert cluster.parts == ([] if muted else [1] * len(cluster.layout.stateful_tasks))
+    each = [1] * len(cluster.layout.stateful_tasks)
+    assert (cluster.parts, cluster.folds) == (([], each) if muted else (each, []))
+
+
+def test_the_log_of_a_replica_does_not_grow_without_end(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No part's order gives it a snapshot, without which nothing can be collected."""
+    monkeypatch.setattr(parts, "LOG_FILES", 5)
+    logs = [tasks.log_of(cluster.contexts[True], task) for task in cluster.layout.stateful_tasks]
+    for epoch in range(1, 31):
+        for muted in (False, True):
+            given = splits(Random(epoch))
+            cluster.run(epoch, given, muted=muted, checkpoint=epoch % 3 == 0)
+        for log in logs:
+            log.collect(epoch - 3)
+            assert len(log.epochs()) <= 5 + 3 + 3
+    assert all(log.snapshots()[0] > 0 for log in logs)
+    cluster.processes[True].partitions.states.clear()  # another process loads the log
+    for task in cluster.layout.stateful_tasks:
+        cluster.processes[True].partitions.state(task).bring_to(30)
+    assert cluster.states(muted=True) == cluster.states(muted=False)
 
 
 @pytest.mark.parametrize("first", [False, True])

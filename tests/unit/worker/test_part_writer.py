@@ -29,7 +29,7 @@ from perseid.state.durability.store import LocalStore
 from perseid.state.primitives.arrow import ipc_bytes, ipc_table
 from perseid.testing.wait import until
 from perseid.topics.records import PartDone, PartFailed
-from perseid.worker.checkpoint import checkpoints, part_orders, part_writer
+from perseid.worker.checkpoint import checkpoints, part_orders, part_writer, parts
 from perseid.worker.checkpoint.part_orders import FOLDER, note
 from perseid.worker.checkpoint.parts import PartOrder
 from perseid.worker.dataflow.context import FragmentContext
@@ -80,6 +80,20 @@ def test_what_goes_wrong_is_logged_and_the_process_continues(
     writer = checkpoints._writer()
     assert checkpoints._written(store, order).epoch == 1
     assert checkpoints._writer() is writer
+
+
+def test_a_replicas_log_is_folded_by_the_process_once_its_deltas_have_outgrown_it(
+    order: PartOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = StateLog(LocalFiles(), order.directory, IDENTITY)
+    assert checkpoints._answer(None, order) is None
+    assert log.snapshots() == [0]  # one small delta is no reason
+    monkeypatch.setattr(parts, "LOG_FILES", 0)
+    assert part_writer.answered(part_writer._answer(part_writer.request(None, order))) is None
+    assert log.snapshots() == [0, 1]
+    assert ipc_table(log.snapshot(1).sections["state.n"])["value"].to_pylist() == [7]
+    with pytest.raises(FencedError, match="gone"):
+        checkpoints._answer(None, replace(order, directory="/nowhere"))
 
 
 def test_a_writer_that_dies_is_followed_by_another(

@@ -52,7 +52,7 @@ from perseid.topics.log import ProgressLog
 from perseid.topics.records import PartDone, PartFailed
 from perseid.topics.transactions import SinkBatch
 from perseid.worker.checkpoint import part_orders
-from perseid.worker.checkpoint.parts import PartOrder, StateCopy, make
+from perseid.worker.checkpoint.parts import PartOrder, StateCopy, fold, make
 from perseid.worker.dataflow import graph
 from perseid.worker.dataflow.barriers import counted, expected
 from perseid.worker.dataflow.edges import Route, Row, deal, inputs
@@ -272,6 +272,11 @@ class ProcessCache:
         part_orders.note(self.context.files, part, self.mark)
         self._upload_soon(part, copy)
 
+    def fold(self, part: PartOrder, copy: StateCopy | None) -> None:
+        self.newest.ordered(part)
+        name = f"fold {part.identity.operator}-{part.identity.partition}"
+        concurrently(self.context, name, lambda: _fold(self, part, copy))
+
     def _upload_soon(self, part: PartOrder, copy: StateCopy | None = None) -> None:
         """Uploads after the epoch, as `perseid.worker.checkpoint.checkpoints`."""
         self.newest.ordered(part)
@@ -364,6 +369,17 @@ def concurrently(context: Context, name: str, work: Callable[[], None]) -> Proce
     process = simulation.spawn(group, f"{context.incarnation} {name}", work)
     process.marks.update(simulation.running().marks, kind="worker")
     return process
+
+
+def _fold(cache: ProcessCache, order: PartOrder, copy: StateCopy | None) -> None:
+    """As `perseid.worker.checkpoint.checkpoints`."""
+    try:
+        if copy is not None:
+            copy.write(cache.context.files, order)
+        else:
+            fold(order, cache.context.files)
+    except PerseidError as error:
+        cache.newest.failed(order, error)
 
 
 def _upload(cache: ProcessCache, order: PartOrder, copy: StateCopy | None) -> None:

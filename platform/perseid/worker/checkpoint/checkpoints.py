@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from perseid import logs
 from perseid.engine.acknowledged import report_until_acknowledged
 from perseid.errors import PerseidError, RetryableError
-from perseid.errors.texts import EVENT_MAX, cut, named
+from perseid.errors.texts import EVENT_MAX, cut, named, text_of
 from perseid.records.marks import Mark, alive, mark
 from perseid.state.durability.files import LocalFiles
 from perseid.topics.log import KafkaLogWriter, ProgressLog
@@ -189,7 +189,34 @@ def _report_again(
         _end(order)
 
 
+def fold_soon(order: PartOrder, copy: StateCopy | None) -> None:
+    """Bounds a replica's state log and returns at once: no part is made, and none reported."""
+    _newest.ordered(order)
+    occupied.hold()
+    _uploads().submit(logs.carried(_fold), order, copy)
+
+
+def _fold(order: PartOrder, copy: StateCopy | None) -> None:
+    """What fails is done by the next checkpoint's token; damage ends the life, as of a part."""
+    try:
+        if copy is not None:
+            copy.write(LocalFiles(), order)
+        else:
+            _answer(None, order)
+    except Exception as error:  # of the file system, or of a writer that died
+        _newest.failed(order, error)
+        log.warning("a replica's state log is not folded yet: %s", text_of(error))
+    finally:
+        occupied.release()
+
+
 def _written(store: str, order: PartOrder) -> PartDone:
+    done = _answer(store, order)
+    assert done is not None, "an order with a store gives a part"
+    return done
+
+
+def _answer(store: str | None, order: PartOrder) -> PartDone | None:
     for _ in range(LIVES_MAX):
         writer = _writer()
         try:
@@ -222,8 +249,11 @@ class PartWriter:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
         )  # fmt: skip
 
-    def write(self, store: str, order: PartOrder) -> PartDone:
-        """Raises the writer's error for the part; EOFError or BrokenPipeError when it died."""
+    def write(self, store: str | None, order: PartOrder) -> PartDone | None:
+        """As `part_writer.answered`.
+
+        Raises the writer's error for the order; EOFError or BrokenPipeError when it died.
+        """
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(part_writer.request(store, order))
         self._process.stdin.flush()

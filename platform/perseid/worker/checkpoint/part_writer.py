@@ -1,6 +1,7 @@
 """The process that writes checkpoint parts: `python -m perseid.worker.checkpoint.part_writer`.
 
-Reads one order per line from standard input and writes one answer per line to standard output. An
+Reads one order per line from standard input and writes one answer per line to standard output. A
+replica's order has no store: its state log is folded, and no part is made. An
 empty line (`HURRY`) announces a final order after the pending ones. The process exits when its
 input ends, even in the middle of a part.
 """
@@ -27,7 +28,7 @@ from perseid.state.durability.files import LocalFiles
 from perseid.state.durability.store import Store, open_store
 from perseid.topics import codec
 from perseid.topics.records import PartDone
-from perseid.worker.checkpoint.parts import PartOrder, make
+from perseid.worker.checkpoint.parts import PartOrder, fold, make
 from perseid.worker.dataflow.failures import typed
 
 NICE = 19  # the epochs have priority; with 10 this process slowed them down (decisions/0007)
@@ -45,16 +46,18 @@ HURRY = b"\n"
 _awaited = threading.Event()
 
 
-def request(store: str, order: PartOrder) -> bytes:
-    """An order as a line."""
+def request(store: str | None, order: PartOrder) -> bytes:
+    """An order as a line; without a store, to fold a replica's log."""
     return orjson.dumps([store, order.encode().decode()]) + b"\n"
 
 
-def answered(line: bytes) -> PartDone:
-    """Decodes an answer line; raises its error when the part failed."""
+def answered(line: bytes) -> PartDone | None:
+    """Decodes an answer line, None of a fold; raises its error when the order failed."""
     done, failed = orjson.loads(line)
     if failed is not None:
         raise made(*failed)
+    if done is None:
+        return None
     record = codec.decode(base64.b64decode(done))
     assert isinstance(record, PartDone)
     return record
@@ -123,13 +126,22 @@ def _read(lines: queue.Queue[bytes]) -> None:
 
 
 def _answer(line: bytes) -> bytes:
-    store, order = orjson.loads(line)
+    store, text = orjson.loads(line)
     try:
-        done = _made(PartOrder.decode(order.encode()), store)
+        order = PartOrder.decode(text.encode())
+        if store is None:
+            return _folded(order)
+        done = _made(order, store)
     except Exception as error:  # whatever it is, the caller waits for the answer
         failure = typed(error, "the part writer")
         return orjson.dumps([None, [known_kind(failure), cut(text_of(failure))]]) + b"\n"
     return orjson.dumps([base64.b64encode(codec.encode(done)).decode(), None]) + b"\n"
+
+
+def _folded(order: PartOrder) -> bytes:
+    with paced():
+        fold(order, LocalFiles(mapped=True))
+    return orjson.dumps([None, None]) + b"\n"
 
 
 def _made(order: PartOrder, store: str) -> PartDone:

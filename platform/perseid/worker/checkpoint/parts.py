@@ -149,6 +149,16 @@ def make(
     )
 
 
+def fold(order: PartOrder, files: Files) -> None:
+    """What `make` does for the log: a snapshot when its deltas have outgrown it.
+
+    For a replica, which makes no parts. Raises like `make`.
+    """
+    log = StateLog(files, order.directory, order.identity)
+    if _outgrown(log, whole_part=False):
+        write_snapshot(log, order)
+
+
 def write_snapshot(log: StateLog, order: PartOrder) -> None:
     """Puts the state of the order's epoch into the log as one file, unless it is there."""
     if order.epoch not in log.snapshots():

@@ -228,6 +228,11 @@ class TaskExecutor:
 
         upload_soon(self.context, part, copy)
 
+    def fold(self, part: PartOrder, copy: StateCopy | None) -> None:
+        from perseid.worker.checkpoint.checkpoints import fold_soon
+
+        fold_soon(part, copy)
+
 
 @cache
 def _committing() -> ThreadPoolExecutor:
