@@ -250,7 +250,9 @@ def test_a_long_cycle_is_reported_once() -> None:
     [
         ("sinks:", "faultTolerance: {mode: approximate}\nsinks:", "mode approximate is not built"),
         ("sinks:", "faultTolerance: {mode: none}\nsinks:", "write `mode: exact`"),
-        ("sinks:", "faultTolerance: {replicas: {budget: all}}\nsinks:", "write `budget: 0`"),
+        ("sinks:", "faultTolerance: {replicas: {budget: 3}}\nsinks:",
+         "faultTolerance.replicas.budget: a budget in operator partitions is not built yet; write "
+         "`all` or 0"),
         ("sinks:", "faultTolerance: {recovery: {priority: 3}}\nsinks:", "priority: 1"),
         ('"m:O"', '"m:O", edge: split', "edge split is not built yet"),
         ('key: k, use: "m:O"', 'sql: "SELECT k FROM input", errors: {operator: bisect}',
@@ -262,6 +264,29 @@ def test_what_is_not_built_is_refused(old: str, new: str, shown: str) -> None:
     assert len(found) == 1
     assert shown in found[0]
     assert found[0].startswith("job.yaml:")
+
+
+@pytest.mark.parametrize(
+    ("block", "replicas"),
+    [("{budget: all}", "all"), ('{budget: "all"}', "all"), ("{budget: 0}", 0), ("{}", 0)],
+)
+def test_all_operator_partitions_have_a_replica_or_none(block: str, replicas: object) -> None:
+    text = replaced("sinks:", f"faultTolerance: {{replicas: {block}}}\nsinks:")
+    assert parse.loads(text).fault_tolerance.replicas == replicas
+
+
+def test_no_replicas_by_default() -> None:
+    assert parse.loads(BASE).fault_tolerance.replicas == 0
+
+
+@pytest.mark.parametrize("budget", ["-1", "All", '"0"', "true", "1.5", "[1]", "null"])
+def test_other_budgets_are_mistakes(budget: str) -> None:
+    text = replaced("sinks:", f"faultTolerance:\n  replicas:\n    budget: {budget}\nsinks:")
+    (found,) = errors(text)
+    assert found.startswith("job.yaml:8: faultTolerance.replicas.budget: found ")
+    assert found.endswith(
+        "expected all, or a number of operator partitions from 0 on; write `budget: all`"
+    )
 
 
 def test_an_operator_that_bisects_has_a_topic_and_a_ledger() -> None:

@@ -40,6 +40,10 @@ def refused(text: str) -> str:
         ("parallelism: 2", "parallelism: 1",
          "job.yaml:3: placement.spread: found 3, but the job cannot be cut: it is one part, in "
          "which each operator has one partition; write `parallelism: 3`, or `spread: 1`"),
+        ("sources:", "faultTolerance: {replicas: {budget: all}}\nsources:",
+         "job.yaml:4: faultTolerance.replicas.budget: found all with `placement: {spread: 3}`, "
+         "expected a job that one worker runs whole: replicas of a spread job are not built yet; "
+         "write `budget: 0`, or `spread: 1`"),
     ],
 )  # fmt: skip
 def test_a_refusal_names_line_reason_and_remedy(old: str, new: str, shown: str) -> None:

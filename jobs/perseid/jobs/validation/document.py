@@ -24,6 +24,7 @@ NAME_EXPECTED = "a name of a-z, 0-9 and '-' that starts with a letter, 63 charac
 COLUMN = r"^[A-Za-z_][A-Za-z0-9_]{0,126}$"
 PARALLELISM_MAX = 256  # a Spark stage has one task per partition; more is slower on all machines
 SQL_CHARS_MAX = 20_000
+BUDGET_EXPECTED = "all, or a number of operator partitions from 0 on"
 _USE = re.compile(r"^([A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,5}|library):[A-Za-z_]\w{0,99}$")
 _FILE = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,3}$")
 
@@ -42,6 +43,13 @@ def _between(read: Callable[[object], float], what: str, low: str, high: str) ->
 
 _seconds = partial(_between, units.seconds, "a duration")
 _bytes = partial(_between, units.size_bytes, "a size")
+
+
+def _budget(value: object) -> object:
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if value != "all" and not is_number:
+        raise ValueError(BUDGET_EXPECTED)
+    return value
 
 
 def _topic(value: object) -> str:
@@ -272,8 +280,8 @@ class Approximate(Document):
 class Replicas(Document):
     """`faultTolerance.replicas:`."""
 
-    budget: int | Literal["all"] = Field(
-        default=0, description='a number of operator partitions or "all"', examples=[0]
+    budget: Annotated[int | Literal["all"], BeforeValidator(_budget)] = Field(
+        default=0, description=BUDGET_EXPECTED, examples=["all"]
     )
 
 
@@ -301,7 +309,7 @@ class FaultTolerance(Document):
         default=None, description="bounds of the error", examples=['{error: "1%"}']
     )
     replicas: Replicas = Field(
-        default=Replicas(), description="how many replicas", examples=["{budget: 0}"]
+        default=Replicas(), description="how many replicas", examples=["{budget: all}"]
     )
     recovery: Recovery = Field(
         default=Recovery(), description="how to recover", examples=["{priority: 1}"]

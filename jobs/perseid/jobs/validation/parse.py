@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
@@ -157,6 +157,7 @@ def _spec(top: doc.Top, draft: checks.Draft) -> JobSpec:
     if (late or bisects or tolerance == "all") and dlq is None:
         dlq = f"perseid.{top.name}.dlq"
     checkpoint = top.faultTolerance.checkpoint
+    replicas: Literal[0, "all"] = "all" if top.faultTolerance.replicas.budget == "all" else 0
     return JobSpec(
         name=top.name,
         parallelism=top.parallelism,
@@ -166,7 +167,8 @@ def _spec(top: doc.Top, draft: checks.Draft) -> JobSpec:
         },
         sinks={n: _sink(n, s) for n, s in draft.sinks.items() if s is not None},
         fault_tolerance=FaultToleranceSpec(
-            checkpoint=CheckpointSpec(period_s=checkpoint.period, size_timed=checkpoint.sizeTimed)
+            checkpoint=CheckpointSpec(period_s=checkpoint.period, size_timed=checkpoint.sizeTimed),
+            replicas=replicas,
         ),
         errors=ErrorsSpec(tolerance=tolerance, deadletter_topic=dlq),
         epoch=EpochSpec(

@@ -22,6 +22,12 @@ def all_of(spec: JobSpec) -> Iterator[Refusal]:
     spread = spec.placement.spread
     if spread == 1:
         return
+    if spec.fault_tolerance.replicas:
+        yield ("faultTolerance", "replicas", "budget"), (
+            f"faultTolerance.replicas.budget: found {spec.fault_tolerance.replicas} with "
+            f"`placement: {{spread: {spread}}}`, expected a job that one worker runs whole: "
+            "replicas of a spread job are not built yet; write `budget: 0`, or `spread: 1`"
+        )
     asked = f"with `placement: {{spread: {spread}}}`"
     for name, operator in spec.operators.items():
         if operator.sql is not None:

@@ -17,8 +17,11 @@ Refusal = tuple[tuple[str, ...], str]  # path inside the block, and the reason w
 def fault_tolerance(block: doc.FaultTolerance) -> Iterator[Refusal]:
     if block.mode != "exact":
         yield ("mode",), f"mode {block.mode} is not built yet; write `mode: exact`"
-    if block.replicas.budget != 0:
-        yield ("replicas", "budget"), "replicas are not built yet; write `budget: 0`"
+    if block.replicas.budget not in {0, "all"}:
+        yield (
+            ("replicas", "budget"),
+            "a budget in operator partitions is not built yet; write `all` or 0",
+        )
     if block.recovery.priority != 1:
         yield ("recovery", "priority"), "recovery by priority is not built yet; write `priority: 1`"
     if block.recovery.adaptiveBufferingAfter not in {0, 2}:
