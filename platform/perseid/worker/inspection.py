@@ -1,10 +1,10 @@
 """Reads the state of an operator from outside, without effect on the running job.
 
-If the state logs of the wanted partitions' owners are on this host, they are read at the newest
+If the state logs of the wanted partitions' primaries are on this host, they are read at the newest
 epoch that all of them have. The owners continue meanwhile: they may delete files that a checkpoint
 has made unnecessary, or a new owner may rename its directory. The reader then finds files missing
 and starts again. If a log is not here, the newest checkpoint is restored into a scratch folder by
-the worker's own restore.
+the worker's own restore. Logs of replicas are not read.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from perseid.state.durability.files import Files, LocalFiles
 from perseid.state.durability.log import StateLog
 from perseid.state.durability.owners import (
     log_directory,
+    named_by,
     owner_directory,
-    owner_name,
     replica_directory,
     replica_of,
 )
@@ -124,8 +124,8 @@ class Inspector:
         if not held or len(held) < len(homes):
             return None
         newest = place.pointers[0].epoch if place.pointers else 0
-        if min(held) < newest and any(home.owner is None for home in homes.values()):
-            return None  # left by a previous owner
+        if min(held) < newest:
+            return None  # left by a previous owner, or its owner still restores it
         return Moment(min(held), "log")
 
     def _logs(
@@ -135,18 +135,19 @@ class Inspector:
         logs = {}
         for partition, home in homes.items():
             here = owners[home]
-            wanted = here[-1:] if home.owner is None else [owner_name(home.generation, home.owner)]
-            replica = replica_of(home.fragment)
-            for owner in [name for name in wanted if name in here]:
-                owned = owner_directory(self.root, plan.job_uuid, plan.layout, owner, replica)
-                directory = log_directory(owned, self.operator, partition)
-                identity = self._identity(plan, partition)
-                logs[partition] = StateLog(self.files, directory, identity)
+            last = here[-1] if here else None
+            owner = named_by(here, home.owner, home.generation) if home.owner else last
+            if owner is None:
+                continue
+            replica = replica_of(home.fragment, home.log)
+            owned = owner_directory(self.root, plan.job_uuid, plan.layout, owner, replica)
+            directory = log_directory(owned, self.operator, partition)
+            logs[partition] = StateLog(self.files, directory, self._identity(plan, partition))
         return logs
 
     def _owners(self, plan: Plan, home: Assignment) -> list[str]:
         """Whose logs of the fragment this host has, the newest last."""
-        replica = replica_of(home.fragment)
+        replica = replica_of(home.fragment, home.log)
         directory = replica_directory(self.root, plan.job_uuid, plan.layout, replica)
         try:
             return [name for name in self.files.list(directory) if name.startswith("g")]

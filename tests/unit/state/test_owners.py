@@ -7,13 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from perseid.errors import FencedError
-from perseid.records import MAIN, WHOLE
+from perseid.records import MAIN, PAIR, WHOLE
 from perseid.state.durability.blob import Identity
 from perseid.state.durability.log import StateLog
 from perseid.state.durability.owners import (
     adopt,
     forget_layouts,
     log_directory,
+    named_by,
     owner_directory,
     owner_name,
     replica_directory,
@@ -134,9 +135,10 @@ def test_a_takeover_that_died_at_any_step_is_repeated() -> None:
 
 
 def test_each_fragment_owns_a_replica() -> None:
-    assert replica_of(WHOLE) == MAIN
-    replicas = [replica_of(name) for name in (WHOLE, "0", "1", "10")]
-    assert len(set(replicas)) == 4
+    assert (replica_of(WHOLE), replica_of(WHOLE, PAIR)) == (MAIN, PAIR)
+    fragments = (WHOLE, "0", "1", "10")
+    replicas = [replica_of(name, copy) for copy in (MAIN, PAIR) for name in fragments]
+    assert len(set(replicas)) == 8
     files = MemoryFiles()
     logs = {replica: begun(files, 1, replica) for replica in replicas}
     taken_over(files, 2, replicas[1])
@@ -147,9 +149,20 @@ def test_each_fragment_owns_a_replica() -> None:
         logs[replicas[1]].append(2, 1, 102, {})
 
 
+@pytest.mark.parametrize(
+    ("generation", "found"), [(3, None), (4, 4), (5, 4), (9, 7), (7, 7), (12, 7)]
+)
+def test_an_owner_that_was_promoted_keeps_its_name(generation: int, found: int | None) -> None:
+    names = [owner_name(4, "w1-a"), owner_name(7, "w1-a"), owner_name(6, "w2-a"), "w1-a"]
+    expected = None if found is None else owner_name(found, "w1-a")
+    assert named_by(names, "w1-a", generation) == expected
+    assert named_by(names, "a", generation) is None
+    assert named_by([], "w1-a", generation) is None
+
+
 def test_forgotten_layouts_have_no_replica_left() -> None:
     files = MemoryFiles()
-    begun(files, 1), begun(files, 2, STANDBY)
+    begun(files, 1), begun(files, 2, STANDBY), begun(files, 2, PAIR)
     adopt(files, ROOT, UUID, 2, owner_name(3, "w"))
     forget_layouts(files, ROOT, UUID, 2)
     assert files.list(f"{ROOT}/{UUID}") == ["2"]

@@ -11,7 +11,7 @@ import pytest
 
 from perseid.clocks import ManualClock
 from perseid.errors import PermanentError, RefusedError
-from perseid.records import Assignment, CheckpointPointer, Plan
+from perseid.records import MAIN, PAIR, REPLICA, WHOLE, Assignment, CheckpointPointer, Plan
 from perseid.testing.files import MemoryFiles
 from perseid.worker.inspection import TRIES, Inspector, Moment, Place, Read
 
@@ -154,6 +154,64 @@ def test_the_older_checkpoint_when_the_newest_is_damaged(
 def test_no_state_at_all_is_reported(look: Look) -> None:
     with pytest.raises(RefusedError, match="`perseid checkpoint job` takes one"):
         look(place("w9-a", 5))
+
+
+def with_replica(primary: Assignment, replica: Assignment | None) -> Place:
+    replicas = () if replica is None else (replica,)
+    plan = Plan("job", "uuid", 9, "r", "a", 1, 0, 100, (primary,), replicas=replicas)
+    return Place(plan, ())
+
+
+def test_the_primarys_copy_is_read_whichever_it_is(
+    partition: Any, look: Look, totals_at: Any
+) -> None:
+    pair = replace(partition, replica=PAIR)
+    main_state, pair_state = partition.begun(), pair.begun()
+    for epoch in (1, 2, 3):
+        partition.run(main_state, epoch)
+    pair.run(pair_state, 1)
+    first = Assignment(WHOLE, None, "w1-a", 1, log=MAIN)
+    second = Assignment(WHOLE, None, "w1-a", 1, log=PAIR)
+    assert look(with_replica(first, replace(second, role=REPLICA))) == (
+        Moment(3, "log"), totals_at(3),
+    )  # fmt: skip
+    assert look(with_replica(second, replace(first, role=REPLICA))) == (
+        Moment(1, "log"), totals_at(1),
+    )  # fmt: skip
+    # The other copy is never read for a primary whose own is on another host, or has no owner.
+    partition.files.delete("/state/uuid/1/pair")
+    for owner in ("w1-a", None):
+        with pytest.raises(RefusedError, match="its state log is not on this host"):
+            look(with_replica(replace(second, owner=owner), replace(first, role=REPLICA)))
+
+
+def test_a_promoted_replica_is_read_in_the_directory_that_it_keeps(
+    partition: Any, look: Look, totals_at: Any
+) -> None:
+    pair = replace(partition, replica=PAIR)
+    state = pair.state(pair.take_over(4))  # as the replica, whose owner is w4-a
+    state.log.write_snapshot(0, 4, 100, {})
+    for epoch in (1, 2):
+        pair.run(state, epoch)
+    promoted = Assignment(WHOLE, None, "w4-a", 7, log=PAIR)
+    assert look(with_replica(promoted, None)) == (Moment(2, "log"), totals_at(2))
+    # Of another incarnation, or above the plan's generation, it is not the primary's.
+    for other in (replace(promoted, owner="w5-a"), replace(promoted, generation=3)):
+        with pytest.raises(RefusedError):
+            look(with_replica(other, None))
+
+
+def test_a_log_from_before_the_newest_checkpoint_is_not_its_owners_state(
+    partition: Any, look: Look, totals_at: Any
+) -> None:
+    state = partition.begun()
+    for epoch in (1, 2):
+        partition.run(state, epoch)
+    partition.snapshot(state, 2)
+    pointer = partition.checkpoint(2)
+    state.log.discard_from(2)
+    # The owner has had it under generation 1, and is about to take it over under generation 5.
+    assert look(place("w1-a", 5, pointer)) == (Moment(2, "checkpoint"), totals_at(2))
 
 
 def spread(first: str | None, second: str | None) -> Place:

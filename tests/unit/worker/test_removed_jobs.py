@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from perseid.errors import RetryableError
-from perseid.records import Deployment
+from perseid.records import MAIN, PAIR, Deployment
 from perseid.state.durability.files import LocalFiles
 from perseid.worker.removed_jobs import FORGET_S, RemovedJobs
+
+COPIES = (MAIN, PAIR, "main-0", "pair-0")  # of a job that is one fragment, and of another one
 
 
 def deployment(state: Path, zookeeper: str = "zk:2181") -> Deployment:
@@ -22,9 +24,10 @@ def deployment(state: Path, zookeeper: str = "zk:2181") -> Deployment:
 def begun(jobs: RemovedJobs, state: Path, *uuids: str) -> None:
     for job_uuid in uuids:
         jobs.begins(job_uuid)
-        log = state / job_uuid / "1" / "main" / "g0000000001-w1-x" / "counts-0"
-        log.mkdir(parents=True)
-        (log / "delta").write_bytes(b"rows")
+        for copy in COPIES:
+            log = state / job_uuid / "1" / copy / "g0000000001-w1-x" / "counts-0"
+            log.mkdir(parents=True)
+            (log / "delta").write_bytes(b"rows")
 
 
 def looked(jobs: RemovedJobs, known: set[str], now_s: float) -> list[str]:
@@ -41,7 +44,7 @@ def test_logs_of_a_removed_job_go_when_it_has_been_unknown_for_long(tmp_path: Pa
     assert looked(jobs, {"a"}, 100.0 + FORGET_S - 1) == []
     assert (tmp_path / "b").exists()
     assert looked(jobs, {"a"}, 100.0 + FORGET_S) == ["b"]
-    assert (tmp_path / "a" / "1").is_dir()
+    assert [copy for copy in COPIES if (tmp_path / "a" / "1" / copy).is_dir()] == [*COPIES]
     assert not (tmp_path / "b").exists()
     assert looked(jobs, {"a"}, 1000.0) == []
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterable
 
 from perseid.errors import FencedError
 from perseid.records import MAIN, WHOLE
 from perseid.state.durability.files import TEMPORARY, Files
 
 _OWNER = re.compile(r"g\d{10}-")
+_PREFIX = len("g0000000000-")
 
 
 def replica_directory(root: str, job_uuid: str, layout: int, replica: str = MAIN) -> str:
@@ -43,6 +45,16 @@ def log_directory(owned: str, operator: str, partition: int) -> str:
 def owner_name(generation: int, incarnation: str) -> str:
     """An owner's name; names sort by generation."""
     return f"g{generation:010d}-{incarnation}"
+
+
+def named_by(names: Iterable[str], incarnation: str, generation: int) -> str | None:
+    """The owner's name under which that incarnation has a replica's logs; None if it has none.
+
+    A replica that became the primary keeps the name of the generation under which it began.
+    """
+    own = owner_name(generation, incarnation)
+    known = [name for name in names if _OWNER.match(name) and name[_PREFIX:] == incarnation]
+    return max((name for name in known if name <= own), default=None)
 
 
 def adopt(
