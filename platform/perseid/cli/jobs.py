@@ -129,8 +129,7 @@ def diff(repo: Repo, data: output.Data = None, as_json: output.Json = False) -> 
 @app.command("list", epilog="Example: perseid jobs list --json")
 def list_(data: output.Data = None, as_json: output.Json = False) -> None:
     """List the applied jobs and their state."""
-    from perseid.jobs.operations import verbs
-    from perseid.jobs.operations.fragments import owners_text
+    from perseid.jobs.operations import report, verbs
 
     with connected(data) as cluster:
         found = verbs.every(cluster.registry)
@@ -138,7 +137,7 @@ def list_(data: output.Data = None, as_json: output.Json = False) -> None:
         output.document({"jobs": found})
     elif found:
         columns = ("name", "state", "desired", "revision", "generation")
-        rows = [[*(job[c] for c in columns), owners_text(job)] for job in found]
+        rows = [[*(job[c] for c in columns), report.owners_text(job)] for job in found]
         output.table((*columns, "owner"), rows)
     else:
         output.note("no jobs: `perseid jobs apply example:wordcount` applies one")

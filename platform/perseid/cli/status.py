@@ -298,13 +298,12 @@ def show(shown: dict[str, Any]) -> None:
          "checkpoint"),
         [_job_row(job) for job in shown["jobs"]], title="\njobs",
     )  # fmt: skip
-    spread = [(job["name"], one) for job in shown["jobs"] for one in job.get("fragments", ())]
-    if spread:
-        columns = ("state", "partitions", "owner", "generation", "epoch")
+    listed = [(job["name"], one) for job in shown["jobs"] for one in job.get("fragments", ())]
+    if listed:
+        columns = ("name", "role", "state", "partitions", "owner", "generation", "epoch")
         output.table(
-            ("job", "fragment", "state", "partitions", "worker", "generation", "epoch"),
-            [(job, one["name"], *(one[c] for c in columns)) for job, one in spread],
-            title="\nfragments",
+            ("job", "fragment", "role", "state", "partitions", "worker", "generation", "epoch"),
+            [(job, *(one[c] for c in columns)) for job, one in listed], title="\nfragments",
         )
     output.lines(line for job in shown["jobs"] if (line := _late(job)))
     if shown["repository"] is not None:

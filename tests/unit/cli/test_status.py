@@ -75,27 +75,50 @@ def test_a_job_that_fails_again_and_again_is_a_fault(capsys: pytest.CaptureFixtu
     assert "job wordcount: 3 records were late, the watermark is 1970-01-01T00:00:00Z" in printed
 
 
+def printed_lines(found: status.Seen, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    status.show(status.document(SETTINGS, PROCESSES, found))
+    return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+
+
 def test_each_fragment_of_a_spread_job_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     found = seen()
     assert found.view is not None
     status.show(status.document(SETTINGS, [], found))
     assert "fragments" not in capsys.readouterr().out
     several = [
-        {"name": "0", "state": "running", "partitions": "counts 0-1, totals 0", "owner": "w1-a",
-         "generation": 2, "epoch": 8},
-        {"name": "1", "state": "waiting", "partitions": "counts 2-3", "owner": None,
-         "generation": 5, "epoch": 6},
+        {"name": "0", "role": "primary", "state": "running", "partitions": "counts 0-1, totals 0",
+         "owner": "w1-a", "generation": 2, "epoch": 8},
+        {"name": "1", "role": "primary", "state": "waiting", "partitions": "counts 2-3",
+         "owner": None, "generation": 5, "epoch": 6},
     ]  # fmt: skip
     found.view["jobs"] = [JOB | {"owner": None, "fragments": several}]
     found.view["workers"][0]["fragments"] = [FRAGMENT | {"fragment": "0"}]
-    status.show(status.document(SETTINGS, PROCESSES, found))
-    printed = capsys.readouterr().out
-    lines = [" ".join(line.split()) for line in printed.splitlines()]
+    lines = printed_lines(found, capsys)
     at = lines.index("fragments")
-    assert "job fragment state partitions worker generation epoch" in lines[at:]
-    assert "wordcount 0 running counts 0-1, totals 0 w1-a 2 8" in lines[at:]
-    assert any(line.startswith("wordcount 1 waiting") and line.endswith("5 6") for line in lines)
+    assert "job fragment role state partitions worker generation epoch" in lines[at:]
+    assert "wordcount 0 primary running counts 0-1, totals 0 w1-a 2 8" in lines[at:]
+    (second,) = [line for line in lines if line.startswith("wordcount 1 primary waiting")]
+    assert second.endswith("5 6")
     assert "w1 30 live 2 wordcount/0" in lines
+
+
+def test_a_whole_job_with_a_replica_has_a_line_for_each(
+    capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = seen()
+    assert found.view is not None
+    both = [
+        {"name": "whole", "role": "primary", "state": "running", "partitions": "counts 0-3",
+         "owner": "w1-a", "generation": 2, "epoch": 8},
+        {"name": "whole", "role": "replica", "state": "restoring", "partitions": "counts 0-3",
+         "owner": "w2-a", "generation": 3, "epoch": 5},
+    ]  # fmt: skip
+    found.view["jobs"] = [JOB | {"owner": "w1-a", "fragments": both}]
+    lines = printed_lines(found, capsys)
+    at = lines.index("fragments")
+    assert "wordcount whole primary running counts 0-3 w1-a 2 8" in lines[at:]
+    assert "wordcount whole replica restoring counts 0-3 w2-a 3 5" in lines[at:]
+    assert "w1 30 live 2 wordcount" in lines
 
 
 def test_input_that_is_held_back_is_a_fault() -> None:

@@ -1,140 +1,25 @@
-"""`jobs apply`, `start`, `stop`, `remove` against a fake ZooKeeper and a model Kafka."""
+"""`jobs apply` against a fake ZooKeeper and a model Kafka."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from perseid.clocks import ManualClock
-from perseid.coordinator.api import answers
-from perseid.errors import FencedError, PermanentError, RefusedError, UsageError
+from perseid.errors import FencedError, PermanentError, RefusedError
 from perseid.jobs.model import trees
 from perseid.jobs.model.problems import JobFileErrors
-from perseid.jobs.operations import applying, report, steering, verbs
-from perseid.jobs.operations.applying import Change, Cluster
+from perseid.jobs.operations import applying
 from perseid.jobs.repository import job_folders
-from perseid.records import (
-    Assignment,
-    CheckpointPointers,
-    JobEntry,
-    JobFailures,
-    JobStatus,
-    Plan,
-)
 from perseid.records.repository import RepoRecord
-from perseid.registry import codec, paths
-from perseid.registry.facade import Registry
-from perseid.registry.port import Create, Delete
 from perseid.registry.repository import RepoNodes
-from perseid.state.durability.store import LocalStore
-from perseid.testing.kafka import FakeTopics, ModelKafka
-from perseid.testing.registry import FakeZooKeeper
-from perseid.topics import names
-
-JOB = """\
-name: {name}
-parallelism: 2
-sources:
-  a: {{topic: in, format: json, columns: {{k: string, n: int64}}}}
-operators:
-  o: {{input: a, key: k, use: "m:O"}}
-sinks:
-  s: {{input: o, topic: {topic}, format: json, key: k{more}}}
-errors: {{tolerance: all}}
-"""
-CODE = """\
-from perseid.jobs import Operator, Table, pa
-
-class O(Operator):
-    total = Table(key=pa.string(), n=pa.int64())
-
-    def process(self, batch, out):
-        out.emit(self.total.add(batch["k"], n=batch["n"]))
-"""
-
-
-class World:
-    """A cluster without processes; `answer` is its coordinator."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.zookeeper = FakeZooKeeper()
-        self.registry = Registry(self.zookeeper.session())
-        self.topics = FakeTopics(ModelKafka())
-        self.topics.create("in", 4)
-        self.clock = ManualClock()
-        self.store = LocalStore(folder / "store")
-        self.cluster = Cluster(self.registry, self.topics, self.store, self.clock)
-
-    def write(self, name: str = "job", topic: str = "out", more: str = "", code: str = CODE) -> str:
-        folder = self.folder / "repo" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "job.yaml").write_text(JOB.format(name=name, topic=topic, more=more))
-        (folder / "m.py").write_text(code)
-        return str(folder)
-
-    @contextmanager
-    def prepared(self, repo: str) -> Iterator[list[Change]]:
-        with job_folders.validated(job_folders.find(repo)) as jobs:
-            yield applying.prepare(self.cluster, jobs)
-
-    def apply(self, repo: str) -> Change:
-        with self.prepared(repo) as changes:
-            (wanted,) = changes
-            applying.perform(self.cluster, wanted)
-            return wanted
-
-    def entry(self, name: str = "job") -> JobEntry:
-        stored = self.registry.job_entry(name)
-        assert stored is not None
-        return stored.value
-
-    def answer(self, state: str, name: str = "job", error: dict[str, str] | None = None) -> None:
-        """What the coordinator would write about the entry as it is now."""
-        entry = self.entry(name)
-        status = JobStatus(entry.uuid, state, 1, entry.counter, 0, error)
-        self._put(paths.status(name), codec.encode(status))
-
-    def plan(self, archive: str, name: str = "job") -> None:
-        entry = self.entry(name)
-        plan = Plan.fused(name, entry.uuid, 1, "w1", entry.revision, archive, 1, 0, 0)
-        self._put(paths.plan(name), codec.encode(plan))
-
-    def fail(self, count: int, counter: int, text: str) -> None:
-        """So often in a row, the first time five seconds ago."""
-        now_ms = self.clock.wall_ms()
-        uuid = self.entry().uuid
-        failures = JobFailures(uuid, count, now_ms, text, now_ms - 5000, counter)
-        self._put(paths.failures("job"), codec.encode(failures))
-
-    def _put(self, path: str, data: bytes) -> None:
-        if self.registry.coordination.get(path) is not None:
-            self.registry.coordination.write(Delete(path))
-        self.registry.coordination.write(Create(path, data))
-
-    def stop(self, *, checkpoint: bool = False) -> None:
-        wanted = steering.stop(self.registry, self.clock, "job", checkpoint=checkpoint)
-        steering.put(self.registry, *wanted)
-
-    def gone(self, name: str = "job") -> None:
-        self.registry.coordination.write(Delete(paths.spec(name)))
+from support.applied_jobs import CODE, World, refusal
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
-
-
-def refusal(world: World, repo: str) -> str:
-    before = dict(world.registry.jobs()), world.topics.list(), world.store.list()
-    with pytest.raises(RefusedError) as caught, world.prepared(repo):
-        raise AssertionError("not reached")
-    assert (dict(world.registry.jobs()), world.topics.list(), world.store.list()) == before
-    return str(caught.value)
 
 
 def test_a_new_job_is_written_whole(world: World) -> None:
@@ -341,94 +226,6 @@ def test_without_own_code(world: World) -> None:
         applying.prepare(closed, jobs)
 
 
-def test_stop_and_start(world: World) -> None:
-    world.apply(world.write())
-    first = world.entry()
-    with pytest.raises(RefusedError, match="is running already"):
-        steering.start(world.registry, world.clock, "job", "checkpoint")
-    world.stop(checkpoint=True)
-    stopped = world.entry()
-    assert (stopped.desired, stopped.stop_checkpoint, stopped.counter) == ("stopped", True, 2)
-    with pytest.raises(RefusedError, match="is stopped already"):
-        steering.stop(world.registry, world.clock, "job", checkpoint=False)
-    started, version = steering.start(world.registry, world.clock, "job", "checkpoint")
-    steering.put(world.registry, started, version)
-    assert (world.entry().uuid, world.entry().desired) == (first.uuid, "running")
-    assert world.entry().start == {"from": "checkpoint"}
-
-
-def test_scratch_and_a_time_make_a_new_job(world: World) -> None:
-    world.apply(world.write())
-    first = world.entry()
-    with pytest.raises(RefusedError, match="`perseid jobs stop job` first"):
-        steering.start(world.registry, world.clock, "job", "scratch")
-    world.answer("failed")
-    again, _ = steering.start(world.registry, world.clock, "job", "checkpoint")
-    assert again.uuid == first.uuid
-    scratch, _ = steering.start(world.registry, world.clock, "job", "scratch")
-    assert scratch.uuid != first.uuid
-    timed, _ = steering.start(world.registry, world.clock, "job", "2026-11-21T08:00:00")
-    assert timed.start == {"from": "2026-11-21T08:00:00+00:00"}
-    with pytest.raises(UsageError, match="expected checkpoint, scratch or a time"):
-        steering.start(world.registry, world.clock, "job", "yesterday")
-
-
-def test_an_unknown_job_gets_its_nearest_name(world: World) -> None:
-    world.apply(world.write("wordcount"))
-    with pytest.raises(UsageError, match="did you mean wordcount"):
-        steering.stop(world.registry, world.clock, "wordcuont", checkpoint=False)
-
-
-def test_a_job_that_is_being_removed_takes_no_other_request(world: World) -> None:
-    world.apply(world.write())
-    steering.put(world.registry, *steering.remove(world.registry, world.clock, "job"))
-    with pytest.raises(RefusedError, match="is being removed"):
-        steering.start(world.registry, world.clock, "job", "scratch")
-    with pytest.raises(RefusedError, match="is being removed"):
-        world.stop()
-    assert "is being removed" in refusal(world, world.write())
-    entry = world.entry()
-    assert steering.answered(world.registry, entry) is None
-    world.gone()
-    assert steering.wait(world.registry, world.clock, entry, 1).status is None
-
-
-def test_waiting_takes_only_the_answer_to_this_request(world: World) -> None:
-    world.apply(world.write())
-    entry = world.entry()
-    assert steering.answered(world.registry, entry) is None
-    world.answer("restoring")
-    assert steering.answered(world.registry, entry) is None
-    world.answer("running")
-    answer = steering.wait(world.registry, world.clock, entry, 1)
-    assert answer.status is not None
-    assert answer.status.state == "running"
-    world.stop()
-    assert steering.answered(world.registry, world.entry()) is None
-    world.answer("failed")
-    assert steering.answered(world.registry, world.entry()) is not None
-
-
-@pytest.mark.parametrize(
-    ("count", "counter", "archive", "is_reported"),
-    [(3, 0, "", True), (2, 0, "", False), (9, -1, "", False), (9, 0, "earlier", False)],
-)
-def test_waiting_ends_at_once_when_what_was_applied_fails_again_and_again(
-    world: World, count: int, counter: int, archive: str, is_reported: bool
-) -> None:
-    world.apply(world.write())
-    entry = world.entry()
-    world.answer("restoring")
-    world.plan(archive or entry.archive)
-    world.fail(count, entry.counter + counter, "ValueError: 7\nin m.py")
-    answer = steering.answered(world.registry, entry)
-    assert (answer is not None) is is_reported
-    if is_reported:
-        found = verbs.answer(world.cluster, entry, 1)
-        assert found["state"] == "failing"
-        assert found["error"]["text"] == "fails again and again (3 times in 5 s): ValueError: 7"
-
-
 def test_brokers_on_which_no_transaction_can_begin_are_refused(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -462,84 +259,3 @@ def test_what_may_not_be_asked_is_no_reason_not_to_apply(
 
     monkeypatch.setattr(world.topics, "brokers", denied)
     assert world.apply(world.write()).action == "create"
-
-
-def test_waiting_ends_with_what_to_look_at(world: World) -> None:
-    world.apply(world.write())
-    with pytest.raises(PermanentError, match=r"after 2 s the job is unknown.*no coordinator leads"):
-        steering.wait(world.registry, world.clock, world.entry(), 2)
-
-
-def test_what_purging_deletes(world: World) -> None:
-    world.apply(world.write())
-    with job_folders.validated(job_folders.find(world.write())) as (job,):
-        own = job.spec
-    with job_folders.validated(job_folders.find(world.write("job2", topic="out2"))) as (job,):
-        other = job.spec
-    buffer = names.buffer("job", "o", 1)
-    there = ["in", "out", "perseid.job.dlq", "perseid.job.tokens", "perseid.job2.tokens", "x"]
-    there += [buffer, names.buffer("job2", "o", 1)]
-    assert steering.purged_topics("job", own, [], there) == [
-        "out", buffer, "perseid.job.dlq", "perseid.job.tokens",
-    ]  # fmt: skip
-    reader = other.model_copy(
-        update={"sources": {"a": other.sources["a"].model_copy(update={"topic": "out"})}}
-    )
-    assert "out" not in steering.purged_topics("job", own, [reader], there)
-    assert steering.purged_topics("job", None, [], there) == [
-        buffer, "perseid.job.dlq", "perseid.job.tokens",
-    ]  # fmt: skip
-
-
-def test_show_has_the_fragments_of_the_revision_that_runs(world: World) -> None:
-    running = world.apply(world.write()).entry
-    one = Plan.fused("job", running.uuid, 3, "w1-a", "r1", running.archive, 1, 0, 0)
-    both = Assignment("0", (0, 1), "w1-a", 3, split=0), Assignment("1", (2,), "w2-a", 2, split=1)
-    world._put(paths.plan("job"), codec.encode(replace(one, assignments=both)))
-    world.apply(world.write(more=", partitions: 7"))
-    shown, fault = verbs.show(world.cluster, "job", world.folder / "cache")
-    assert fault is None
-    assert [(f["name"], f["partitions"], f["owner"]) for f in shown["fragments"]] == [
-        ("0", "dead-letters 0, o 0", "w1-a"), ("1", "o 1", "w2-a"),
-    ]  # fmt: skip
-    answers.JobDetails.model_validate({**shown, "spec_error": fault})
-    assert [job["owner"] for job in verbs.every(world.registry)] == [None]
-    world.plan(running.archive)
-    shown, _ = verbs.show(world.cluster, "job", world.folder / "cache")
-    assert (shown["owner"], shown["fragments"]) == ("w1", [])
-
-
-def test_show_has_the_last_error_and_the_next_step(world: World) -> None:
-    world.apply(world.write())
-    world.answer("failed", error={"kind": "BadInputError", "text": "in[0] offset 5: no JSON"})
-    status = world.registry.status("job")
-    shown = report.details(world.entry(), status, None, CheckpointPointers("other"), None)
-    assert shown["error"]["next"].startswith("mend the job")
-    text = "\n".join(report.as_text(shown))
-    assert "job: failed (wanted: running)" in text
-    assert "BadInputError: in[0] offset 5: no JSON" in text
-    assert "`perseid jobs apply`" in text
-
-
-def test_a_status_of_an_earlier_life_counts_for_nothing(world: World) -> None:
-    world.apply(world.write())
-    old = JobStatus("another-uuid", "running", 7, 9, 0)
-    assert report.summary(world.entry(), old, None)["state"] == "waiting"
-    assert report.summary(world.entry(), old, None)["generation"] == 0
-
-
-@pytest.mark.parametrize(
-    ("shown", "message"),
-    [
-        ({"late_records": 0, "watermark_ms": 1_700_000_000_000}, ""),
-        ({"late_records": 1000, "watermark_ms": 4_102_444_795_000},
-         "1000 records were late, the watermark is 2099-12-31T23:59:55Z"),
-        ({"late_records": 1, "watermark_ms": 10**18}, "1 records were late, the watermark is "
-         "1000000000000000000 ms"),
-        ({"late_records": 2, "watermark_ms": None}, "2 records were late"),
-    ],
-)  # fmt: skip
-def test_late_records_are_reported_with_the_watermark(
-    shown: dict[str, int | None], message: str
-) -> None:
-    assert report.event_time_text(shown) == message

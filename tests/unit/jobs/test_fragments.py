@@ -55,8 +55,8 @@ def test_partitions_in_short(gids: tuple[int, ...], text: str) -> None:
 
 def test_jobs_list_and_show_name_the_owner_or_each_fragments() -> None:
     one, several = (report.details(ENTRY, None, plan, None, None) for plan in (FUSED, SPREAD))
-    assert (one["owner"], fragments.owners_text(one)) == ("w1-a", "w1-a")
-    assert (several["owner"], fragments.owners_text(several)) == (None, "0: w1-a, 1: none")
+    assert (one["owner"], report.owners_text(one)) == ("w1-a", "w1-a")
+    assert (several["owner"], report.owners_text(several)) == (None, "0: w1-a, 1: none")
     assert "  generation  0, owner w1-a" in report.as_text(one)
     shown = report.as_text(several)
     assert "  generation  0" in shown

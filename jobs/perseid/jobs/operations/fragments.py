@@ -60,13 +60,6 @@ def text(fragment: Mapping[str, Any]) -> str:
     )
 
 
-def owners_text(shown: Mapping[str, Any]) -> str | None:
-    """The owner of a job, or those of its fragments in their order."""
-    owner: str | None = shown["owner"]
-    several = [f"{one['name']}: {one['owner'] or 'none'}" for one in shown["fragments"]]
-    return ", ".join(several) or owner
-
-
 def _ranges(numbers: list[int]) -> str:
     runs: list[list[int]] = []
     for number in sorted(numbers):

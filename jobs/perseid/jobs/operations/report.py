@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from perseid.errors.headline import headline
+from perseid.jobs.model.layout import Layout
 from perseid.jobs.operations import fragments
-from perseid.records import CheckpointPointers, JobEntry, JobFailures, JobStatus, Plan
+from perseid.records import WHOLE, CheckpointPointers, JobEntry, JobFailures, JobStatus, Plan
 
 _NEXT = {
     "ReplayDataLost": "raise the topic's retention, then `perseid jobs start {job} --from scratch`",
@@ -23,8 +24,10 @@ _NEXT = {
 }
 
 
-def summary(entry: JobEntry, status: JobStatus | None, plan: Plan | None) -> dict[str, Any]:
-    """One line of `jobs list`; ignores the status of an earlier job of the same name."""
+def summary(
+    entry: JobEntry, status: JobStatus | None, plan: Plan | None, layout: Layout | None = None
+) -> dict[str, Any]:
+    """One line of `jobs list`; ignores the status and plan of an earlier job of the same name."""
     own = status if status is not None and status.job_uuid == entry.uuid else None
     ours = plan if plan is not None and plan.job_uuid == entry.uuid else None
     return {
@@ -34,7 +37,7 @@ def summary(entry: JobEntry, status: JobStatus | None, plan: Plan | None) -> dic
         "revision": entry.revision,
         "generation": own.generation if own else 0,
         "owner": fragments.owner_of(ours),
-        "fragments": fragments.listed(ours),
+        "fragments": fragments.listed(ours, layout),
         "applied_ms": entry.applied_ms,
     }
 
@@ -45,14 +48,15 @@ def details(
     plan: Plan | None,
     pointers: CheckpointPointers | None,
     spec: Mapping[str, Any] | None,
+    layout: Layout | None = None,
 ) -> dict[str, Any]:
-    """The document of `jobs show --json`."""
+    """The document of `jobs show --json`. `layout`: the plan's, as far as it is known."""
     own = status if status is not None and status.job_uuid == entry.uuid else None
     error = dict(own.error) if own and own.error else None
     if error is not None:
         error["next"] = error.get("next") or next_step(entry.name, str(error.get("kind", "")))
     return {
-        **summary(entry, status, plan),
+        **summary(entry, status, plan, layout),
         "uuid": entry.uuid,
         "archive": entry.archive,
         "running_revision": plan.revision if plan and plan.job_uuid == entry.uuid else None,
@@ -109,6 +113,14 @@ def next_step(job: str, kind: str) -> str:
     return _NEXT.get(kind, otherwise).format(job=job)
 
 
+def owners_text(shown: Mapping[str, Any]) -> str | None:
+    """The owner of a job, which is its primary's, or those of its fragments in their order."""
+    owner: str | None = shown["owner"]
+    if not _several(shown):
+        return owner
+    return ", ".join(f"{one['name']}: {one['owner'] or 'none'}" for one in shown["fragments"])
+
+
 def as_text(shown: Mapping[str, Any]) -> list[str]:
     """The document as lines of text."""
     lines = [
@@ -152,8 +164,13 @@ def _wanted(shown: Mapping[str, Any]) -> str:
 
 
 def _owner(shown: Mapping[str, Any]) -> str:
-    """The owner; a job of several fragments has one for each."""
-    return "" if shown["fragments"] else f", owner {shown['owner'] or 'none'}"
+    """The primary's owner; a job of several fragments has one for each."""
+    return "" if _several(shown) else f", owner {shown['owner'] or 'none'}"
+
+
+def _several(shown: Mapping[str, Any]) -> bool:
+    """Whether the job is several fragments. One that is whole may be listed with its replica."""
+    return any(one["name"] != WHOLE for one in shown["fragments"])
 
 
 def _switching(shown: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from perseid.errors import PerseidError
 from perseid.jobs.model.layout import Layout, build
-from perseid.jobs.operations import applying, checkpointing, fragments, report, steering
+from perseid.jobs.operations import applying, checkpointing, report, steering
 from perseid.jobs.operations.applying import Cluster
 from perseid.records import JobEntry, Plan
 from perseid.registry.facade import Registry
@@ -43,9 +43,10 @@ def show(cluster: Cluster, job: str, cache: Path) -> tuple[dict[str, Any], str |
     except PerseidError as error:
         fault = str(error)
     plan = registry.plan(job)
-    shown = report.details(entry, registry.status(job), plan, registry.pointers(job), spec)
-    if shown["fragments"] and plan is not None:
-        shown["fragments"] = fragments.listed(plan, _layout(cluster, plan, cache))
+    layout = _layout(cluster, plan, cache) if plan is not None else None
+    shown = report.details(
+        entry, registry.status(job), plan, registry.pointers(job), spec, layout
+    )
     return shown | {"failing": _failing(cluster, job, shown)}, fault
 
 
