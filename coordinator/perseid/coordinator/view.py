@@ -102,7 +102,7 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "revision": job.plan.revision if job.plan is not None else job.entry.revision,
         "wanted_revision": job.entry.revision,
         "generation": job.ownership.generation,
-        "owner": of_plan.owner_of(job.plan),
+        "owner": job.ownership.owner,
         "fragments": of_plan.listed(
             job.plan, job.layout, done_epochs(job), _conditions(job)
         ),

@@ -182,7 +182,7 @@ def _stored_job(registry: Registry, name: str) -> dict[str, Any]:
         "state": known.state if known is not None else "waiting",
         "revision": revision,
         "generation": plan.generation if plan is not None else registry.generation(name),
-        "owner": fragments.owner_of(plan),
+        "owner": plan.owner if plan is not None else None,
         "fragments": fragments.listed(plan),
         "epoch": None,
         "committed_epoch": None,

@@ -226,8 +226,8 @@ class Plan:
 
     @property
     def owner(self) -> str | None:
-        """The owner of the only fragment."""
-        return self.only.owner
+        """The owner of a job that is one fragment, its primary's; None for several fragments."""
+        return self.assignments[0].owner if len(self.assignments) == 1 else None
 
     def of_fragment(self, fragment: str) -> Assignment | None:
         return next((a for a in self.assignments if a.fragment == fragment), None)

@@ -24,13 +24,13 @@ ENTRY = JobEntry("shop", "u1", "r1", "a1", "running", 1, 0)
 
 
 def test_a_job_that_is_one_fragment_has_an_owner_and_no_list() -> None:
-    assert fragments.owner_of(FUSED) == "w1-a"
+    assert FUSED.owner == "w1-a"
     assert fragments.listed(FUSED, LAYOUT, {"whole": 4}) == []
-    assert (fragments.owner_of(None), fragments.listed(None)) == (None, [])
+    assert fragments.listed(None) == []
 
 
 def test_each_fragment_is_listed_with_what_is_known() -> None:
-    assert fragments.owner_of(SPREAD) is None
+    assert SPREAD.owner is None
     known = fragments.listed(SPREAD, LAYOUT, {"0": 4}, {"0": "running"})
     assert known == [
         {"name": "0", "state": "running", "partitions": "counts 0-1, totals 0", "owner": "w1-a",

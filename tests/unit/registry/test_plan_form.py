@@ -100,8 +100,10 @@ def test_fragments_are_placed_again_and_the_others_continue() -> None:
 
 
 def test_several_fragments_have_no_one_owner() -> None:
+    assert SPLIT.owner is None
+    assert Plan.fused("counts", "u", 1, "w1-a", "r", "a", 1, 0, 0).owner == "w1-a"
     with pytest.raises(ValueError, match="the plan of counts has 3 fragments"):
-        _ = SPLIT.owner
+        _ = SPLIT.only
 
 
 def test_a_plan_that_is_handed_on_begins_after_the_same_epochs() -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from perseid.coordinator.lifecycle import Phase
-from perseid.jobs.operations.fragments import owner_of
 from perseid.records import WHOLE, Assignment, Plan
 
 _UNPLANNED = (Assignment(WHOLE, None, None, 0),)  # a job without a plan counts as one fragment
@@ -63,7 +62,7 @@ class Ownership:
     @property
     def owner(self) -> str | None:
         """The owner of a job that is one fragment; None for one of several fragments."""
-        return owner_of(self.plan)
+        return self.plan.owner if self.plan is not None else None
 
     @property
     def owners(self) -> Mapping[str, str]:

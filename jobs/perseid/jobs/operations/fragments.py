@@ -10,11 +10,6 @@ from perseid.jobs.model.layout import Layout, Task
 from perseid.records import Plan
 
 
-def owner_of(plan: Plan | None) -> str | None:
-    """The owner of a job that is one fragment; None for another one, which `listed` shows."""
-    return plan.owner if plan is not None and len(plan.assignments) == 1 else None
-
-
 def listed(
     plan: Plan | None,
     layout: Layout | None = None,

@@ -36,7 +36,7 @@ def summary(
         "desired": entry.desired,
         "revision": entry.revision,
         "generation": own.generation if own else 0,
-        "owner": fragments.owner_of(ours),
+        "owner": ours.owner if ours is not None else None,
         "fragments": fragments.listed(ours, layout),
         "applied_ms": entry.applied_ms,
     }
