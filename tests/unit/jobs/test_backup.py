@@ -16,7 +16,15 @@ from perseid.jobs.model.trees import archive_path
 from perseid.jobs.operations import backup
 from perseid.jobs.operations.backup import Backup
 from perseid.jobs.operations.restore import GENERATIONS, Restored, restore
-from perseid.records import BackupMark, CheckpointPointer, CheckpointPointers, JobEntry, Plan
+from perseid.records import (
+    PAIR,
+    WHOLE,
+    BackupMark,
+    CheckpointPointer,
+    CheckpointPointers,
+    JobEntry,
+    Plan,
+)
 from perseid.records.version import Build
 from perseid.registry import Registry, codec, paths
 from perseid.registry.port import Create, Delete, Set
@@ -163,6 +171,19 @@ def test_a_job_comes_back_as_it_was_but_for_its_owner(site: Site) -> None:
     assert plan == replace(disowned, reason="restored from a backup")
     assert after.pop("generation") == str(4 + GENERATIONS).encode() != nodes.pop("generation")
     assert after == nodes
+
+
+def test_a_job_with_a_replica_comes_back_without_it_and_with_the_primarys_copy(site: Site) -> None:
+    plan = site.registry.plan(JOB)
+    assert plan is not None
+    promoted = plan.with_replica(WHOLE, "w2-a", 5).promoted([WHOLE], 6)
+    site.put(paths.plan(JOB), promoted.with_replica(WHOLE, "w3-a", 7))
+    folder = site.back_up()
+    site.lose()
+    site.restore(folder)
+    restored = site.registry.plan(JOB)
+    assert restored is not None
+    assert (restored.replicas, restored.only.owner, restored.only.log) == ((), None, PAIR)
 
 
 def test_buffers_are_not_in_a_backup_and_need_not_be_there(site: Site) -> None:
