@@ -128,7 +128,7 @@ def diff(repo: Repo, data: output.Data = None, as_json: output.Json = False) -> 
 
 @app.command("list", epilog="Example: perseid jobs list --json")
 def list_(data: output.Data = None, as_json: output.Json = False) -> None:
-    """List the applied jobs and their state."""
+    """List the applied jobs, their state and the owner of their primary."""
     from perseid.jobs.operations import report, verbs
 
     with connected(data) as cluster:
@@ -145,7 +145,7 @@ def list_(data: output.Data = None, as_json: output.Json = False) -> None:
 
 @app.command(epilog="Example: perseid jobs show wordcount")
 def show(job: Job, data: output.Data = None, as_json: output.Json = False) -> None:
-    """Show one job: state, checkpoints, topics, the last error and what to type next."""
+    """Show one job: state, replica, checkpoints, topics, the last error, what to type next."""
     from tempfile import TemporaryDirectory
 
     from perseid.jobs.operations import report, verbs

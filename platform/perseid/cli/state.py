@@ -37,7 +37,7 @@ def state(
     data: output.Data = None,
     as_json: output.Json = False,
 ) -> None:
-    """Show the state of an operator at its last epoch."""
+    """Show the state of an operator at its last epoch; of a job with a replica the primary's."""
     from perseid.jobs.environments import checking
     from perseid.jobs.environments.loading import load
     from perseid.jobs.operations import applying

@@ -38,7 +38,7 @@ class Seen:
 
 
 def status(data: output.Data = None, as_json: output.Json = False) -> None:
-    """Show endpoints, processes, workers, jobs, lag and checkpoints."""
+    """Show endpoints, processes, workers, jobs with their replicas, lag and checkpoints."""
     from perseid.embedded import deployment, locate, processes
 
     folder = locate(data)
