@@ -141,6 +141,7 @@ class World:
         plan = self.plans.get(job)
         if plan is None or plan.owner not in self.workers:
             return 0
+        plan = plan.of_one(plan.only)
         done = self.done(job, plan.job_uuid)
         waiting = [(o, t) for o, t in self.valid(job).items() if t.epoch > done]
         for offset, token in waiting[:epochs]:
@@ -157,8 +158,9 @@ class World:
         """Reports the state of the owner's fragment."""
         plan = self.plans[job]
         record = FragmentState(
-            plan.job_uuid, plan.generation, plan.owner or "", state, self.done(job, plan.job_uuid)
-        )
+            plan.job_uuid, plan.only.generation, plan.owner or "", state,
+            self.done(job, plan.job_uuid),
+        )  # fmt: skip
         record = replace(record, **changes)  # type: ignore[arg-type]
         self.progress.setdefault(job, []).append(record)
         return record

@@ -71,6 +71,7 @@ def adopted(
         ownership=Ownership(
             plan, loaded.generation, ledger_highest=max(loaded.ledger.values(), default=0)
         ),
+        standby=job.standby.loaded(plan, workers),
         checkpointing=Checkpointing(
             pointers=pointers if ours else None, begun_s=now.monotonic_s,
             timing=checkpointing.timing, trimmed_s=checkpointing.trimmed_s,

@@ -23,10 +23,10 @@ def reported(
 
     `fragments`: all of the job. Of the ended ones only the last is sure to be complete.
     """
-    if len(fragments) == 1:
-        return ending, (record,)
     if record.fragment not in fragments:
         return ending, ()
+    if len(fragments) == 1:
+        return ending, (record,)
     by_epoch = {one.report.epoch: one for one in ending}
     known = by_epoch.get(record.epoch)
     if known is None:

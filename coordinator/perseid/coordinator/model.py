@@ -16,6 +16,7 @@ from perseid.coordinator.job.health import Health
 from perseid.coordinator.job.inputs import Inputs
 from perseid.coordinator.job.ownership import Ownership
 from perseid.coordinator.job.program import Program
+from perseid.coordinator.job.standby import Standby
 from perseid.coordinator.job.switch import Switch
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.token_time import Now, Time
@@ -34,7 +35,7 @@ TRANSITIONS_MAX = 40  # enough to show how a job reached its state
 
 @dataclass(frozen=True)
 class JobState:
-    """One job: the user's entry, its phase, its program, and six parts (`coordinator/job/`).
+    """One job: the user's entry, its phase, its program, and seven parts (`coordinator/job/`).
 
     While the phase is LOADING, what is known of its logs and its plan is outdated.
     """
@@ -52,6 +53,7 @@ class JobState:
     chain: TokenChain = field(default_factory=TokenChain)
     inputs: Inputs = field(default_factory=Inputs)
     ownership: Ownership = field(default_factory=Ownership)
+    standby: Standby = field(default_factory=Standby)
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
     switch: Switch = field(default_factory=Switch)
     health: Health = field(default_factory=Health)

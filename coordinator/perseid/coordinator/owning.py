@@ -2,7 +2,8 @@
 
 The fragments of a worker that died, left, or reported a failure wait for another owner. Once their
 delay is over all of them are placed in one write of the plan, under one new generation. Fragments
-with a live owner keep it and their generation: they continue.
+with a live owner keep it and their generation: they continue. A fragment whose replica lives does
+not wait for a delay when its worker is gone: the replica takes over.
 """
 
 from __future__ import annotations
@@ -10,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from perseid.coordinator import checkpoints, corrections, failing, placement, switching
+from perseid.coordinator import (
+    checkpoints,
+    corrections,
+    failing,
+    placement,
+    replicas,
+    switching,
+)
 from perseid.coordinator.actions import Action, PutPlan
 from perseid.coordinator.job.ownership import Condition
 from perseid.coordinator.job.program import Program
@@ -23,27 +31,36 @@ Step = tuple[JobState, list[Action]]
 
 
 def own(state: ClusterState, job: JobState, now: Now) -> Step:
-    """Ensures that a live worker owns each fragment."""
-    job, actions = _without_dead(state, job, now)
-    if not job.ownership.waiting:
-        return job, actions
+    """Ensures that a live worker owns each fragment, and each replica that is wanted."""
+    job, actions = _without_dead(state, replicas.without_dead(state, job), now)
+    job, more = (_with_owners if job.ownership.waiting else replicas.place)(state, job, now)
+    return job, actions + more
+
+
+def _with_owners(state: ClusterState, job: JobState, now: Now) -> Step:
+    """One step towards an owner for each fragment that waits."""
     if job.wants_stop and not job.entry.stop_checkpoint:
-        job, more = switching.finish_stop(job, now)
-        return job, actions + more
+        return switching.finish_stop(job, now)
     if corrections.may_replace_failed(job):
-        job, more = corrections.give_way(job, now)
-        return job, actions + more
-    if job.program is None or now.monotonic_s < job.health.retry_s:
-        return job, actions
+        return corrections.give_way(job, now)
+    if job.program is None:
+        return job, []
     plan = job.plan or _first_plan(job, job.program)
-    owners = placement.owners(state, job, plan)
+    owners = replicas.successors(state, job)
+    if not owners and now.monotonic_s >= job.health.retry_s:
+        owners = placement.owners(state, job, plan)
     if not owners:
-        return job, actions
+        return job, []
     crowded = placement.crowded(state, job)
     if crowded and crowded not in job.health.events:
         job = job.with_events(crowded)
-    job, more = _place(job, plan, owners, now)
-    return job, actions + more
+    job = job.with_events(*replicas.takeovers(state, plan, owners, _last_change(job)))
+    return _place(job, plan, owners, now)
+
+
+def _last_change(job: JobState) -> str:
+    """Why the job is in its phase."""
+    return job.transition_log[-1].partition(": ")[2] if job.transition_log else ""
 
 
 def _without_dead(state: ClusterState, job: JobState, now: Now) -> Step:
@@ -60,12 +77,16 @@ def _without_dead(state: ClusterState, job: JobState, now: Now) -> Step:
 
 
 def _place(job: JobState, plan: Plan, owners: Mapping[str, str], now: Now) -> Step:
-    """Gives these fragments of `plan` to these workers, in one write; all others continue."""
-    before = job.ownership.owners
-    why = job.transition_log[-1].partition(": ")[2] if job.transition_log else ""
+    """Gives these fragments of `plan` to these workers, in one write; all others continue.
+
+    On its replica's worker a fragment is that replica.
+    """
+    before, number = job.ownership.owners, job.ownership.next_generation
+    promoted = replicas.promoted(plan, owners)
+    placed = {name: owner for name, owner in owners.items() if name not in promoted}
     new = replace(
-        plan.placed(owners, job.ownership.next_generation),
-        checkpoints=_restored_from(job, owners), reason=why,
+        plan.promoted(promoted, number).placed(placed, number),
+        checkpoints=_restored_from(job, owners), reason=_last_change(job),
     )  # fmt: skip
     moved = [before[name] != owner for name, owner in owners.items() if name in before]
     if moved:

@@ -1,4 +1,7 @@
-"""Applies the records of a job's progress topic to its state."""
+"""Applies the records of a job's progress topic to its state.
+
+The reports of replicas count for no epoch: `replicas`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from perseid.coordinator import (
     input_checks,
     issue,
     pressure,
+    replicas,
     timing,
     watermark,
 )
@@ -42,22 +46,32 @@ def seen(job: JobState, record: ProgressRecord, now: Now) -> Step:
     if record.job_uuid != job.entry.uuid:
         return job, []
     match record:
-        case EpochDone():
-            return _epoch_done(job, record, now)
         case EventTimes():
             return watermark.with_event_times(job, record), []
         case PartDone():
             return checkpoints.part_done(job, record), []
         case PartFailed():
             return checkpoints.part_failed(job, record), []
-        case FragmentState():
-            had_owner = _is_live(job, record.fragment)
-            job, actions = _fragment(job, record, now)
-            ended = job.phase in _ACTIVE and not _is_live(job, record.fragment)
-            if had_owner and ended and _is_fenced(record):
-                job = job.move(Phase.LOADING, now, "its owner was fenced, and not by this leader")
-                job = replace(job, load_at_s=now.monotonic_s)
-            return job, actions
+        case EpochDone() | FragmentState():
+            return _reported(job, record, now)
+
+
+def _reported(job: JobState, record: EpochDone | FragmentState, now: Now) -> Step:
+    if not _is_primary(job, record.fragment):
+        return replicas.reported(job, record, now)
+    if isinstance(record, EpochDone):
+        return _epoch_done(job, record, now)
+    had_owner = _is_live(job, record.fragment)
+    job, actions = _fragment(job, record, now)
+    ended = job.phase in _ACTIVE and not _is_live(job, record.fragment)
+    if had_owner and ended and _is_fenced(record):
+        job = job.move(Phase.LOADING, now, "its owner was fenced, and not by this leader")
+        job = replace(job, load_at_s=now.monotonic_s)
+    return job, actions
+
+
+def _is_primary(job: JobState, fragment: str) -> bool:
+    return any(own.fragment == fragment for own in job.ownership.primaries)
 
 
 def _is_fenced(record: FragmentState) -> bool:
@@ -68,25 +82,33 @@ def _is_fenced(record: FragmentState) -> bool:
 def replayed(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> Step:
     """Applies each owner's last report to a job that has just been loaded; older ones are outdated.
 
-    A fragment that has ended reports nothing more: records after its end had an unknown outcome and
-    arrived late.
+    So do the replicas'. A fragment that has ended reports nothing more: records after its end had
+    an unknown outcome and arrived late.
     """
     reports = [
         r for r in records
         if isinstance(r, EpochDone | FragmentState) and _of_owner(job, r) and _has_state(r)
     ]  # fmt: skip
     actions: list[Action] = []
+    for own in job.plan.replicas if job.plan is not None else ():
+        found = [r for r in reports if r.fragment == own.name]
+        if found:
+            job, more = replicas.reported(job, _last(found), now)
+            actions += more
     for own in job.ownership.primaries:
         ours = [r for r in reports if r.fragment == own.fragment]
         if ours and job.phase in OWNED:  # the failure of one fragment may end the job
-            job, more = _last_report(job, ours, now)
+            job, more = _last_report(job, _last(ours), now)
             actions += more
     return job, actions
 
 
-def _last_report(job: JobState, ours: list[EpochDone | FragmentState], now: Now) -> Step:
+def _last(ours: list[EpochDone | FragmentState]) -> EpochDone | FragmentState:
     ends = [r for r in ours if isinstance(r, FragmentState) and r.state in ("failed", "stopped")]
-    last = ends[0] if ends else ours[-1]
+    return ends[0] if ends else ours[-1]
+
+
+def _last_report(job: JobState, last: EpochDone | FragmentState, now: Now) -> Step:
     if isinstance(last, FragmentState):
         return _fragment(job, last, now)
     return _running(job, last.fragment, now), []
@@ -98,8 +120,10 @@ def _has_state(record: EpochDone | FragmentState) -> bool:
 
 
 def _of_owner(job: JobState, record: EpochDone | FragmentState) -> bool:
-    """Whether the report is from the present owner of its fragment."""
-    own = job.plan.of_fragment(record.fragment) if job.plan is not None else None
+    """Whether the report is from the present owner of its fragment, or of its replica."""
+    plan = job.plan
+    all_ = (*plan.assignments, *plan.replicas) if plan is not None else ()
+    own = next((a for a in all_ if a.name == record.fragment), None)
     return (
         own is not None and own.owner is not None and record.job_uuid == job.entry.uuid
         and record.generation == own.generation

@@ -184,6 +184,7 @@ class Plan:
     run when there is neither a log nor a checkpoint. `checkpoints` newest first. `rescaled`: the
     checkpoint of `base_epoch` has another number of partitions, and is redistributed.
     `assignments`: the primaries; `replicas`: at most one for each, with the other copy of its logs.
+    `diverged`: why it gets no replicas: one had other results than its primary.
     """
 
     job: str
@@ -199,6 +200,7 @@ class Plan:
     reason: str = ""
     rescaled: bool = False
     replicas: tuple[Assignment, ...] = ()
+    diverged: str = ""
 
     @classmethod
     def fused(
@@ -289,13 +291,13 @@ class Plan:
 
     def renewed(self, generation: int) -> Plan:
         """All fragments under that generation, with the owners that they have; no replicas."""
-        alone = replace(self, replicas=())
+        alone = replace(self, replicas=(), diverged="")
         return alone.placed({a.fragment: a.owner for a in self.assignments}, generation)
 
     def handed_to(self, owner: str | None, generation: int) -> Plan:
         """All fragments under that owner and generation, which is the plan's too; no replicas."""
         handed = tuple(replace(a, owner=owner, generation=generation) for a in self.assignments)
-        return replace(self, generation=generation, assignments=handed, replicas=())
+        return replace(self, generation=generation, assignments=handed, replicas=(), diverged="")
 
     def based_on(self, epoch: int, offset: int) -> Plan:
         """With all fragments beginning after that token."""
