@@ -48,6 +48,10 @@ SPREAD_POINTS = (  # which a job of one fragment does not reach
     KillPoint("levels.before-send", "job"),
     KillPoint("levels.after-send", "job"),
 )
+REPLICA_POINTS = (  # of a promotion, in the driver of the replica
+    KillPoint("promote.before-ledgers", "job", ("driver",), takeover=True),
+    KillPoint("promote.after-report", "job", ("driver",), takeover=True),
+)
 REACH_S = 240.0  # a killed worker is back after 75 s on a slow machine
 OF_THE_JOB = 3  # are drawn for one run, in addition to those of the operators
 

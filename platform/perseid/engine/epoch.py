@@ -195,7 +195,7 @@ def process(
     """
     kind = type(state.operator)
     out = Emitter(operator, kind.output, kind.outputs)
-    return state.run(order.token, order.token_offset, order.generation, tables, out, others)
+    return state.run(order.token, order.token_offset, order.logged_as, tables, out, others)
 
 
 def input_names(spec: JobSpec, task: Task) -> tuple[str, ...]:

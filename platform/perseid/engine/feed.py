@@ -85,7 +85,12 @@ def history(base: Base, entries: Iterable[tuple[int, TokenRecord]]) -> TokenHist
 
 def read_history(plan: Plan, tokens: LogReader, topics: TopicReader) -> TokenHistory:
     """What the token log holds now, from the plan's base on."""
-    base, topic = base_of(plan), names.tokens(plan.job)
+    return history_since(base_of(plan), plan.job, tokens, topics)
+
+
+def history_since(base: Base, job: str, tokens: LogReader, topics: TopicReader) -> TokenHistory:
+    """What the token log holds now, from `base` on."""
+    topic = names.tokens(job)
     end = topics.ends([(topic, 0)])[topic, 0]
     found = tokens.read_range(topic, 0, base.offset, end, timeout_s=READ_TIMEOUT_S)
     return history(base, ((e.offset, decode_token(topic, e.offset, e.value)) for e in found))

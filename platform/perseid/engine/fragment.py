@@ -8,6 +8,7 @@
 3. The event times of that epoch are reported again, since its owner may have died before it did,
    and that the fragment runs.
 4. Each record of the token log goes through the `TokenLoop`, until a stop or an error.
+   A replica may become the primary between two of them (`promotion`).
 5. The end is reported: a stop once, since a newer plan exists or the worker leaves; a failure until
    it is acknowledged, and again whenever the report is lost, since no other process knows of it.
 
@@ -26,14 +27,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from perseid.engine import checkpoints, last_word, resume
+from perseid.engine import checkpoints, last_word, promotion, resume
 from perseid.engine.acknowledged import report_until_acknowledged
 from perseid.engine.agreement import Agreement, RestoreOrder, agree
-from perseid.engine.feed import EpochFeed, TokenHistory, read_history
+from perseid.engine.feed import READ_TIMEOUT_S, EpochFeed, TokenHistory, read_history
+from perseid.engine.promotion import Reached
 from perseid.engine.token_loop import TokenLoop, own_input
 from perseid.errors import FencedError, PermanentError, PerseidError
 from perseid.errors.texts import EVENT_MAX, cut, kind_of, text_of
-from perseid.records import WHOLE
+from perseid.records import WHOLE, crashpoints
+from perseid.topics import names
 from perseid.topics.records import FragmentState
 
 if TYPE_CHECKING:
@@ -69,6 +72,10 @@ class Runtime(Protocol):
 
     def fence(self) -> None:
         """Takes the state logs over from the previous owner, wherever they are restored."""
+        ...
+
+    def promoted(self, plan: Plan) -> None:
+        """From now on the replica is the primary of `plan`; no epoch runs."""
         ...
 
     def prepare(self, base_offset: int) -> Callable[[], None]:
@@ -148,6 +155,7 @@ class FragmentLife:
         self.replay_to = plan.base_epoch  # epochs up to this one were issued before this life
         self._runtime: Runtime | None = None
         self._loop: TokenLoop | None = None
+        self._held_from: dict[int, int] = {}  # by gid, at the restore (`Restored.held_from`)
 
     @property
     def epoch(self) -> int:
@@ -182,6 +190,7 @@ class FragmentLife:
                 prepared()
                 reported()
                 self._begin(runtime, past, found.epoch)
+                self._report_last_event_times(runtime)
                 self.report("running", source, found.events)
                 runtime.follow(self)
         finally:
@@ -193,6 +202,7 @@ class FragmentLife:
         gids = [task.gid for task in runtime.layout.stateful_tasks]
         ledgers = dict if self.plan.only.muted else runtime.ledgers()  # reading them fences
         found = agree(self.plan, past, gids, runtime.restore, ledgers)
+        self._held_from = {gid: one.held_from for gid, one in found.restored.items()}
         source = resume.summary(found.restored, runtime.now_s() - started_s)
         log.info("restored from %s", source or "nothing", extra={"epoch": found.epoch})
         return found, source
@@ -204,14 +214,16 @@ class FragmentLife:
             past, done_epoch, plan.layout, plan.generation,
             replicates=plan.revision if plan.only.muted else None,
         )  # fmt: skip
-        loop = self._loop = TokenLoop(
-            self.plan, self.incarnation, runtime.layout, feed, self.progress, runtime.execute,
+        self._loop = TokenLoop(
+            plan, self.incarnation, runtime.layout, feed, self.progress, runtime.execute,
             runtime.known,
         )  # fmt: skip
         runtime.begin(past, done_epoch)
+
+    def _report_last_event_times(self, runtime: Runtime) -> None:
         spec = runtime.spec
         if spec.event_times and not self.plan.only.muted:
-            loop.report_last_event_times(
+            self.loop.report_last_event_times(
                 runtime.tokens, lambda token: runtime.read_again(own_input(spec, self.plan, token))
             )
 
@@ -233,6 +245,44 @@ class FragmentLife:
         if order is not None and self._runtime is not None:
             self._runtime.after(order)
         return order
+
+    def promote(self, plan: Plan) -> None:
+        """The replica becomes the primary of `plan` in place (`promotion`); no epoch runs.
+
+        The records that it has taken are taken again from the epoch on that the ledgers lack.
+        Afterwards `offset` is what it was, or higher. Raises what ends the fragment.
+        """
+        runtime, before = self._runtime, self.loop
+        assert runtime is not None, "the fragment is restored"
+        began_s = runtime.now_s()
+        self.plan = plan  # a failure is the primary's
+        runtime.promoted(plan)
+        promoted_s = runtime.now_s() - began_s
+        crashpoints.reach("promote.before-ledgers")
+        reached = Reached(before.epoch, before.epoch_offset, self._held_from)
+        found = promotion.resumed(plan, runtime, reached)
+        self._begin(runtime, found.past, found.epoch)
+        self.report("running", f"replica at epoch {before.epoch}")
+        reported_s = runtime.now_s()
+        crashpoints.reach("promote.after-report")
+        self._report_last_event_times(runtime)
+        self._take_again(runtime, before.offset)
+        ended_s = runtime.now_s()
+        log.info(
+            "promoted in %d ms: role changed in %d, ledgers read in %d, history in %d, from epoch "
+            "%d to %d in %d", *_ms(ended_s - began_s, promoted_s, found.ledgers_s, found.history_s),
+            found.epoch, self.epoch, *_ms(ended_s - reported_s), extra={"epoch": self.epoch},
+        )  # fmt: skip
+
+    def _take_again(self, runtime: Runtime, upto: int) -> None:
+        """Takes the records before offset `upto` that the loop has still to take."""
+        topic = names.tokens(self.plan.job)
+        for entry in runtime.tokens.read_range(
+            topic, 0, self.offset, upto, timeout_s=READ_TIMEOUT_S
+        ):
+            if self._host.stopping:
+                return
+            self.take(entry.offset, entry.value)
 
     def look(self) -> None:
         """What a fragment does that waits for a token, while no epoch runs."""
@@ -302,3 +352,7 @@ class FragmentLife:
 def _shorter(record: FragmentState) -> FragmentState:
     """For a broker that takes small records only."""
     return replace(record, error=cut(record.error, EVENT_MAX))
+
+
+def _ms(*seconds: float) -> list[int]:
+    return [round(one * 1000) for one in seconds]

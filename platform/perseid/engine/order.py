@@ -11,6 +11,8 @@ import orjson
 from perseid.topics import codec
 from perseid.topics.records import InputCheck, Token
 
+MUTED = 0  # in the log of an operator partition, the generation of an epoch that a replica ran
+
 
 @dataclass(frozen=True)
 class EpochOrder:
@@ -27,6 +29,11 @@ class EpochOrder:
     base: tuple[str, int] | None = None
     generation: int = 0
     muted: bool = False
+
+    @property
+    def logged_as(self) -> int:
+        """The generation in the state log, from which a restore sees who ran the epoch."""
+        return MUTED if self.muted else self.generation
 
     def encode(self, record: bytes) -> str:
         """The order as text, for a property of a Spark job; `record`: the token as the log has it.

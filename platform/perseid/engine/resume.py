@@ -19,14 +19,17 @@ from dataclasses import dataclass, field
 
 from perseid.errors import lost_by_broker
 
+UNCOMMITTED = "log of a replica"  # a replica may run epochs long before its primary commits them
+
 
 @dataclass(frozen=True, slots=True)
 class Restored:
     """The state of one stateful operator partition after a restore.
 
     `epoch`: its state is that of the end of this epoch. `held_from`: the log holds the outputs of
-    all epochs from here to `epoch`; `epoch` + 1 if of none. `source`: "log", "checkpoint:<epoch>"
-    or "scratch". `rows` and `bytes`: approximate size of the state, as its primitives count.
+    all epochs from here to `epoch`; `epoch` + 1 if of none. `source`: "log", UNCOMMITTED,
+    "checkpoint:<epoch>" or "scratch". `rows` and `bytes`: approximate size of the state, as its
+    primitives count.
     """
 
     gid: int
@@ -116,5 +119,7 @@ def _check_ledgers(
 
 
 def _committed(found: Restored) -> int:
-    """The epoch that all had committed when this state was made."""
+    """The epoch that all had committed when this state was made, as far as it shows; else 0."""
+    if found.source == UNCOMMITTED:
+        return 0
     return found.epoch - 1 if found.source == "log" else found.epoch

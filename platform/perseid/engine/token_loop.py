@@ -60,6 +60,7 @@ class TokenLoop:
         self._topic = names.tokens(plan.job)
         self.offset = feed.start_offset  # of the next record
         self.epoch = feed.done_epoch  # the last one that has run
+        self.epoch_offset = feed.start_offset  # of that one's token
         self.checkpoint_epoch = 0  # the last one whose parts this loop has ordered
 
     def take(self, offset: int, record: bytes) -> EpochOrder | None:
@@ -89,7 +90,7 @@ class TokenLoop:
         found, took_ms = self._execute(order, record)
         done = complete(self._plan.job, self._layout, token.epoch, found)
         self._feed.done(token.epoch)
-        self.epoch = token.epoch
+        self.epoch, self.epoch_offset = token.epoch, order.token_offset
         if checkpoint:
             self.checkpoint_epoch = token.epoch
         if not order.muted:

@@ -1,7 +1,7 @@
 """One job's fragment on this worker: a thread, and its life on Spark (`perseid.engine.fragment`).
 
-A fragment serves one plan (one generation) in one thread and ends with it. It reports its states
-and results on the progress topic.
+A fragment serves one plan (one generation) in one thread and ends with it, but for a replica, which
+may become the primary. It reports its states and results on the progress topic.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Fragment:
         self._complete = complete  # returns the complete checkpoints, newest first
         self.spark = spark
         self.deployment = deployment
-        self.plan = plan
+        self._first = plan
         self.incarnation = incarnation
         self.cache = cache
         self.scratch = scratch
@@ -85,12 +85,17 @@ class Fragment:
         self._thread.start()
 
     @property
+    def plan(self) -> Plan:
+        """The plan that it serves: the primary's once its promotion has begun."""
+        return self._first if self._life is None else self._life.plan
+
+    @property
     def name(self) -> str:
-        """Of its thread, query and folder: no other life in this worker has it.
+        """Of its thread, query and folder: no other life in this worker has it, and it stays.
 
         The fragments of a job may have one generation; no job's name has a dot.
         """
-        plan, own = self.plan, self.plan.only.name
+        plan, own = self._first, self._first.only.name
         part = "" if own == WHOLE else f".{own}"
         return f"fragment-{plan.job}-{plan.generation}{part}"
 
@@ -102,6 +107,13 @@ class Fragment:
     def epoch(self) -> int:
         """The last completed epoch."""
         return self.plan.base_epoch if self._life is None else self._life.epoch
+
+    def promote(self, plan: Plan) -> bool:
+        """Lets the replica become the primary of `plan` soon; may be called again until it is.
+
+        False when it still restores or has ended: then another life has to be the primary.
+        """
+        return self._control.promote(plan) and not self.ended
 
     def finish(self) -> None:
         """From now on no further epoch starts; a running epoch completes."""
@@ -178,10 +190,13 @@ class Fragment:
             bootstrap = self.deployment.brokers(self.plan.job)
             tokens = held.enter_context(closing(KafkaLogReader(bootstrap)))
             runner = EpochRunner(self.spark, self._context(held))
+            ahead = tokens
+            if self.plan.only.muted:
+                ahead = held.enter_context(closing(KafkaLogReader(bootstrap)))
             runtime = SparkRuntime(
                 runner, self.plan, tokens, self._topics, self._control,
                 self.scratch / self.name, self._known,
-                partial(self.machine.judge, fragment=self.plan.only.fragment),
+                partial(self.machine.judge, fragment=self.plan.only.fragment), ahead,
             )  # fmt: skip
             self._runtime = held.enter_context(closing(runtime))
             yield runtime

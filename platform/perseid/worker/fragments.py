@@ -1,5 +1,7 @@
 """The fragments of a worker: those that its plans name run, all others end.
 
+A replica that its plan makes the primary continues as such (`promotes`).
+
 A fragment takes up to 30 s to end. No other one waits for it, of this job or another. A new life of
 the same fragment does: both would use the same process caches and state logs.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -39,6 +42,21 @@ def outdated(running: Mapping[Key, Running], wanted: Mapping[Key, Plan]) -> list
     ]  # fmt: skip
 
 
+def promotes(running: Plan, wanted: Plan) -> bool:
+    """Whether what runs as the replica of `running` can become the primary of `wanted` in place.
+
+    Everything but the role has to be the same: another revision has other code, and another layout
+    other partitions.
+    """
+    own = replace(wanted.only, role=running.only.role, generation=running.only.generation)
+    like = replace(
+        wanted, generation=running.generation, assignments=(own,),
+        checkpoints=running.checkpoints, reason=running.reason,
+    )  # fmt: skip
+    newer = wanted.generation > running.generation
+    return running.only.muted and not wanted.only.muted and newer and like == running
+
+
 class _Ending(NamedTuple):
     fragment: Fragment
     thread: threading.Thread
@@ -64,12 +82,19 @@ class Fragments:
         """
         wanted = by_fragment(plans)
         for key in outdated(self._running, wanted):
-            if key[0] not in unknown:
+            if key[0] not in unknown and not self._promoted(key, wanted.get(key)):
                 self._end(key, self._running.pop(key))
         self._ending = {key: e for key, e in self._ending.items() if e.thread.is_alive()}
         for key, plan in wanted.items():
             if key not in self._running and key not in self._ending:
                 self._running[key] = self._start(plan)
+
+    def _promoted(self, key: Key, wanted: Plan | None) -> bool:
+        """Whether the one that runs becomes the primary, now or soon."""
+        fragment = self._running[key]
+        return (
+            wanted is not None and promotes(fragment.plan, wanted) and fragment.promote(wanted)
+        )  # fmt: skip
 
     def running(self) -> Mapping[Key, Fragment]:
         """Those that their plans name."""

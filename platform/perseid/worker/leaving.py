@@ -6,6 +6,8 @@
 3. Each fragment ends its epoch and starts no further one.
 4. Each fragment is stopped and reports it: that hands its job over, and counts as no failure.
 
+A replica ends likewise; its job takes no checkpoint for it.
+
 All of it has a time limit. An epoch that is not done by then is aborted, as if the worker had been
 killed: the next owner computes it again.
 """
@@ -44,7 +46,7 @@ def leave(
     """Returns when all fragments have ended, or after the limit."""
     running = [fragment for fragment in fragments if not fragment.ended]
     began_s = clock.monotonic_s()
-    log.info("leaves; jobs to hand over: %d", len({f.plan.job for f in running}))
+    log.info("leaves; jobs to hand over: %d", len(_epochs(running)))
     try:
         registry.change_worker(replace(me, leaving=True))
         if how.checkpoint:
@@ -64,9 +66,9 @@ def leave(
 
 
 def _epochs(running: Iterable[Fragment]) -> dict[str, int]:
-    """By job, the last completed epoch of its fragment that is ahead of the others."""
+    """By job, the last completed epoch of its primary that is ahead of the others."""
     found: dict[str, int] = {}
-    for fragment in running:
+    for fragment in (one for one in running if not one.plan.only.muted):
         job = fragment.plan.job
         found[job] = max(fragment.epoch, found.get(job, fragment.epoch))
     return found

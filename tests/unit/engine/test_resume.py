@@ -119,3 +119,11 @@ def test_a_fragment_does_not_repeat_what_is_not_its_own() -> None:
 
 def test_outputs_that_are_to_be_sent_again_must_be_held() -> None:
     assert decide(restored((6, 7), (6, 4)), {}, 0, resends=True) == Again((0,), 5)
+
+
+def test_a_replica_may_be_ahead_of_all_ledgers() -> None:
+    """Of its state nothing is known to be committed, but what a complete checkpoint has."""
+    found = {0: Restored(0, 9, 1, resume.UNCOMMITTED)}
+    assert decide(found, {0: 4, 1: 5}, 0, 4) == Proceed(4)
+    with pytest.raises(PermanentError, match="ends with epoch 4, and epoch 5 was committed"):
+        decide(found, {0: 4, 1: 5}, 0, 5)

@@ -115,19 +115,21 @@ class Partition:
         state.log.write_snapshot(0, 1, 100, {})
         return state
 
-    def run(self, state: PartitionState, epoch: int, offset: int | None = None) -> EpochResult:
+    def run(
+        self, state: PartitionState, epoch: int, offset: int | None = None, generation: int = 1
+    ) -> EpochResult:
         """Epoch e adds e to "all" and to "k<e>"."""
         rows = pa.table({"key": ["all", f"k{epoch}"], "n": [epoch, epoch]})
-        return self.feed(state, epoch, rows, offset)
+        return self.feed(state, epoch, rows, offset, generation=generation)
 
     def feed(
         self, state: PartitionState, epoch: int, rows: pa.Table, offset: int | None = None,
-        watermark: int | None = None,
+        watermark: int | None = None, generation: int = 1,
     ) -> EpochResult:  # fmt: skip
         at = 100 + epoch if offset is None else offset
         token = Token(1, "uuid", epoch, at - 1, "r", 1, (), epoch, watermark)
         out = Emitter("totals", None, self.operator.outputs)
-        return state.run(token, at, 1, {"input": rows}, out)
+        return state.run(token, at, generation, {"input": rows}, out)
 
     def snapshot(self, state: PartitionState, epoch: int, generation: int = 1) -> None:
         """Has the state of `epoch` written into the log as one file."""

@@ -11,6 +11,7 @@ import pytest
 
 from perseid.clocks import ManualClock
 from perseid.records import (
+    WHOLE,
     Assignment,
     CheckpointPointer,
     CheckpointPointers,
@@ -155,6 +156,17 @@ def test_a_job_that_can_take_none_holds_nothing_up(registry: Registry, desired: 
     gone = Ending(clock, 0.0, replace(PLAN, job="gone"))
     fragments = [Ending(clock, 0.0), gone]
     assert left(registry, clock, fragments, Leaving(10.0, checkpoint=True)) == 0.0
+
+
+def test_a_replica_ends_and_its_job_takes_no_checkpoint_for_it(registry: Registry) -> None:
+    clock = Clock(0.0)
+    (plan,) = PLAN.with_replica(WHOLE, "w2-a", 4).for_worker("w2-a")
+    fragment = Ending(clock, 0.5, plan)
+    assert left(registry, clock, [fragment], Leaving(60.0, checkpoint=True)) == pytest.approx(0.5)
+    assert fragment.calls == ["finish", "stop"]
+    stored = registry.job_entry("shop")
+    assert stored is not None
+    assert stored.value.checkpoint_above is None
 
 
 def test_without_zookeeper_the_epochs_are_ended_all_the_same() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from perseid.engine.resume import Restored
+from perseid.engine.order import MUTED
+from perseid.engine.resume import UNCOMMITTED, Restored
 from perseid.errors import FencedError, PermanentError, RetryableError
 from perseid.jobs.model.layout import Task
 from perseid.jobs.operator import Operator
@@ -73,6 +74,20 @@ def test_a_snapshot_without_deltas_holds_nothing(partition: Any) -> None:
     state.log.collect(4)
     found, _ = partition.restore(2, 6)
     assert (found.epoch, found.held_from) == (4, 5)
+
+
+def test_what_a_replica_ran_shows_of_no_epoch_that_it_is_committed(partition: Any) -> None:
+    state = ran(partition, 3)
+    for epoch in (4, 5):
+        partition.run(state, epoch, generation=MUTED)
+    found, state = partition.restore(2, 6)
+    assert found == Restored(0, 5, 1, UNCOMMITTED)
+    assert partition.run(state, 5, generation=2).retained
+    found, state = partition.restore(3, 6)
+    assert found.source == UNCOMMITTED, "what is retained was not committed before"
+    partition.run(state, 6, generation=3)  # as the primary
+    found, _ = partition.restore(4, 7)
+    assert found == Restored(0, 6, 1, "log")
 
 
 def test_without_the_log_the_newest_checkpoint_counts(partition: Any, totals_at: Any) -> None:

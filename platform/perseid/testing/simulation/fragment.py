@@ -109,6 +109,9 @@ class Fragment:
         uuid, context = self.plan.job_uuid, self.context
         adopt(context.files, STATE, uuid, self.layout.number, context.owner, context.replica)
 
+    def promoted(self, plan: Plan) -> None:
+        self.plan = plan
+
     def prepare(self, _base_offset: int) -> Callable[[], None]:
         return lambda: None
 

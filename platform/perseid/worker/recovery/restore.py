@@ -23,7 +23,8 @@ from functools import cached_property
 from typing import Any
 
 from perseid.engine.agreement import RestoreOrder
-from perseid.engine.resume import Restored
+from perseid.engine.order import MUTED
+from perseid.engine.resume import UNCOMMITTED, Restored
 from perseid.errors import DamagedFile, PermanentError, lost_by_broker
 from perseid.jobs.model.layout import Task
 from perseid.records import CheckpointPointer, crashpoints
@@ -99,7 +100,13 @@ class PartitionRestore:
                 return None
             self.log.discard_from(floor + 1)
             last, held_from = floor, self._held_from(floor)
-        return Restored(self.task.gid, last, held_from, "log")
+        return Restored(self.task.gid, last, held_from, self._source(last))
+
+    def _source(self, last: int) -> str:
+        """Whose log it is at its last epoch; a snapshot alone is a complete checkpoint's."""
+        if last in self.log.epochs() and self.log.entry(last).header.generation == MUTED:
+            return UNCOMMITTED
+        return "log"
 
     def _is_older(self, order: RestoreOrder, held: Restored) -> bool:
         """Whether the log may end with state that this revision's operator has to migrate."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,21 @@ def read_ahead(
     while wanted() and time.monotonic() < until_s:
         found = log.read_from(topic, 0, next_offset(), max_records=1, timeout_s=WAIT_S)
         yield from ((entry.offset, entry.value) for entry in found)
+
+
+@contextmanager
+def cancellable(spark: SparkSession, group: str) -> Iterator[None]:
+    """For epochs outside the query, whose stop ends its own jobs only: `cancel` aborts them."""
+    spark.sparkContext.setJobGroup(group, group)  # does not interrupt tasks: see `_keep_tasks`
+    try:
+        yield
+    finally:
+        spark.sparkContext._jsc.clearJobGroup()
+
+
+def cancel(spark: SparkSession, group: str) -> None:
+    """Aborts the group's running job, and every later one."""
+    spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
 
 def _keep_tasks(spark: SparkSession) -> None:

@@ -11,7 +11,7 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -31,7 +31,7 @@ from perseid.worker.sink.audit import kafka_audit
 from perseid.worker.spark import frames, query, restoring, slots, token_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -53,21 +53,46 @@ if TYPE_CHECKING:
 log = logging.getLogger("perseid.worker")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Control:
-    """How a fragment is asked to end, from other threads."""
+    """How a fragment is asked to end or to become the primary, from other threads."""
 
     stopping: threading.Event = field(default_factory=threading.Event)  # a running epoch is aborted
     finishing: threading.Event = field(default_factory=threading.Event)  # no further epoch starts
     busy: threading.Lock = field(default_factory=threading.Lock)  # while an epoch or a look runs
+    turn: threading.Lock = field(default_factory=threading.Lock)  # of who waits for `busy`
+    follows: bool = False  # whether the fragment is restored and has not ended
+    primary: Plan | None = None  # what it is to become
+    woken: threading.Event = field(default_factory=threading.Event)
 
     @property
     def continues(self) -> bool:
         return not (self.stopping.is_set() or self.finishing.is_set())
 
+    def promote(self, plan: Plan) -> bool:
+        """Asks for a promotion; False where there is nothing that could be promoted."""
+        if not self.follows:
+            return False
+        self.primary = plan
+        self.woken.set()
+        return True
+
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """Holds `busy`. Who waits for it comes before all who ask later: a lock is not fair."""
+        with self.turn:
+            self.busy.acquire()
+        try:
+            yield
+        finally:
+            self.busy.release()
+
 
 class SparkRuntime:
-    """See the module's docstring. `known`: as `Runtime.known`. `close` ends the query."""
+    """See the module's docstring. `known`: as `Runtime.known`. `close` ends the query.
+
+    `ahead`: the reader of the query, which is not shared with a promotion; None: `tokens`.
+    """
 
     def __init__(
         self,
@@ -79,11 +104,13 @@ class SparkRuntime:
         folder: Path,
         known: Callable[[bool], tuple[CheckpointPointer, ...]],
         judge_memory: Callable[[str, int, int], Iterable[str]],
+        ahead: LogReader | None = None,
     ) -> None:
         self.runner, self.plan, self.tokens, self.topics = runner, plan, tokens, topics
+        self._ahead = ahead or tokens
         self.layout, self.known = runner.context.layout, known
         self._control, self._folder, self._judge_memory = control, folder, judge_memory
-        self._pool = ThreadPoolExecutor(3, "perseid-restore")
+        self._pool = ThreadPoolExecutor(4, "perseid-restore")
         self._restored = threading.Event()  # from now on epochs may run
         self._life: FragmentLife | None = None  # takes the records; None if the restore failed
         self._taken_s = 0.0  # monotonic time at which the last record was handled
@@ -93,6 +120,7 @@ class SparkRuntime:
         self._audit: LedgerAudit | None = None  # of a replica
         self._rows = folder.with_name(f"{folder.name}-rows")  # of a level, on their way to tasks
         self._error: BaseException | None = None
+        self._promotion: str | None = None  # the job group of one that runs
 
     @property
     def spec(self) -> JobSpec:
@@ -151,15 +179,48 @@ class SparkRuntime:
 
     def follow(self, life: FragmentLife) -> None:
         self._life = life
-        self._restored.set()
         assert self._query is not None, "`prepare` has started it"
+        ended, woken = self._pool.submit(self._query.awaitTermination), self._control.woken
+        ended.add_done_callback(lambda _: woken.set())
+        self._restored.set()
+        self._control.follows = True
         try:
-            while not self._query.awaitTermination(part_orders.LOOK_S):
-                self._look(life)
+            while not ended.done():
+                if not woken.wait(part_orders.LOOK_S):
+                    self._look(life)
+                elif not ended.done():
+                    woken.clear()
+                    self._promote(life)
+            ended.result()
         except Exception as error:  # Spark wraps what the batch raised: raise the original error
             raise self._error or error from None
+        finally:
+            self._control.follows = False
+            self.stop()
         if not self._control.stopping.is_set():
             raise RetryableError("the streaming query ended by itself")
+
+    def promoted(self, plan: Plan) -> None:
+        self.plan = plan
+        logs.bind(job=plan.job, generation=plan.generation)
+
+    def _promote(self, life: FragmentLife) -> None:
+        """In the fragment's own thread: the query has none while there is no token."""
+        wanted = self._control.primary
+        if wanted is None or wanted.generation <= life.plan.generation:
+            return
+        with self._control.in_turn():
+            self._promotion = self._folder.name
+            try:
+                if self._control.continues and self._error is None:
+                    with query.cancellable(self.runner.spark, self._promotion):
+                        life.promote(wanted)
+            except BaseException as error:
+                self._error = self._error or error  # before the next record has its turn
+                raise
+            finally:
+                self._promotion = None
+            self._taken_s = time.monotonic()
 
     def execute(self, order: EpochOrder, record: bytes) -> tuple[TaskReport, int]:
         if self._life is not None and order.token.epoch <= self._life.replay_to:
@@ -238,8 +299,9 @@ class SparkRuntime:
         if life is None:
             return
         ahead = query.read_ahead(
-            self.tokens, names.tokens(self.plan.job), lambda: life.offset,
-            lambda: self._control.continues, self.runner.context.deployment.read_ahead_s,
+            self._ahead, names.tokens(self.plan.job), lambda: life.offset,
+            lambda: self._control.continues and self._error is None,
+            self.runner.context.deployment.read_ahead_s,
         )  # fmt: skip
         try:
             for offset, record in chain(rows, ahead):
@@ -251,9 +313,11 @@ class SparkRuntime:
             self._control.stopping.wait()  # otherwise Spark starts one empty batch after another
 
     def _on_record(self, life: FragmentLife, offset: int, record: bytes) -> None:
-        with self._control.busy:
+        with self._control.in_turn():
             if not self._control.continues:
                 return
+            if self._error is not None:  # of a promotion
+                raise self._error
             try:
                 life.take(offset, record)
             except FencedError as error:
@@ -265,8 +329,11 @@ class SparkRuntime:
     def stop(self) -> None:
         """Ends what `prepare` began, also when the restore failed; raises nothing."""
         self._restored.set()
+        promotion = self._promotion
         if self._query is not None:
             try:
+                if promotion is not None:
+                    query.cancel(self.runner.spark, promotion)
                 self._query.stop()
             except Exception as error:  # Spark itself may have ended
                 log.warning("the query cannot be stopped: %s", error)
