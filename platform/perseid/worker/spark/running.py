@@ -202,6 +202,7 @@ class SparkRuntime:
 
     def promoted(self, plan: Plan) -> None:
         self.plan = plan
+        self._end_audit()
         logs.bind(job=plan.job, generation=plan.generation)
 
     def _promote(self, life: FragmentLife) -> None:
