@@ -64,7 +64,7 @@ def resumed(plan: Plan, runtime: Runtime, reached: Reached) -> Resumed:
 
 def _resumed(plan: Plan, runtime: Runtime, reached: Reached) -> Resumed:
     began_s = runtime.now_s()
-    plan = with_newest(plan, runtime.known(True))
+    plan = with_newest(plan, runtime.known(False))
     ledgers = runtime.ledgers()()
     read_s = runtime.now_s()
     past = history_since(base_for(plan, reached), plan.job, runtime.tokens, runtime.topics)

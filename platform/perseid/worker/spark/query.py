@@ -11,8 +11,10 @@ why: decisions/0010.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,6 +56,24 @@ def start(
 
     writer = frame.writeStream.queryName(name).foreachBatch(call)
     return writer.option("checkpointLocation", str(folder)).start()
+
+
+def awaited(query: StreamingQuery, ended: Callable[[], object]) -> Future[object]:
+    """Done, with the query's error if it has one, once the query has ended; then `ended` is called.
+
+    In a thread that does not keep the process alive.
+    """
+    found: Future[object] = Future()
+
+    def wait() -> None:
+        try:
+            found.set_result(query.awaitTermination())
+        except BaseException as error:
+            found.set_exception(error)
+        ended()
+
+    threading.Thread(target=wait, name="await-query", daemon=True).start()
+    return found
 
 
 def read_ahead(

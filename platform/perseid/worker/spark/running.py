@@ -110,7 +110,7 @@ class SparkRuntime:
         self._ahead = ahead or tokens
         self.layout, self.known = runner.context.layout, known
         self._control, self._folder, self._judge_memory = control, folder, judge_memory
-        self._pool = ThreadPoolExecutor(4, "perseid-restore")
+        self._pool = ThreadPoolExecutor(3, "perseid-restore")
         self._restored = threading.Event()  # from now on epochs may run
         self._life: FragmentLife | None = None  # takes the records; None if the restore failed
         self._taken_s = 0.0  # monotonic time at which the last record was handled
@@ -180,8 +180,8 @@ class SparkRuntime:
     def follow(self, life: FragmentLife) -> None:
         self._life = life
         assert self._query is not None, "`prepare` has started it"
-        ended, woken = self._pool.submit(self._query.awaitTermination), self._control.woken
-        ended.add_done_callback(lambda _: woken.set())
+        woken = self._control.woken
+        ended = query.awaited(self._query, woken.set)
         self._restored.set()
         self._control.follows = True
         try:
