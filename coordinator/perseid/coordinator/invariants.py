@@ -16,7 +16,9 @@ another leader would compute the same.
 8.  Another owner or other code comes with a higher generation. A fragment's rises only when it is
     changed itself, to that of the plan; all others keep theirs with all that they have.
 9.  A token begins each partition where the one before it ended.
-10. Logs are trimmed only before the oldest kept checkpoint.
+10. A replica never comes to its primary's worker or log, and is new under the plan's generation. A
+    primary gets another log only by promotion, with owner and log of its replica.
+11. Logs are trimmed only before the oldest kept checkpoint.
 """
 
 from __future__ import annotations
@@ -142,6 +144,7 @@ def _of_step(old: JobState, job: JobState) -> Iterator[str]:
     was, plan = old.plan, job.plan
     if was is not None and plan is not None:
         yield from _of_plans(was, plan)
+        yield from _of_replicas(was, plan)
         if plan.layout == was.layout:
             yield from _of_fragments(old, job)
     token = job.chain.last_token
@@ -164,6 +167,21 @@ def _of_plans(was: Plan, plan: Plan) -> Iterator[str]:
                 f"fragment {own.fragment} has generation {own.generation} since plan "
                 f"{plan.generation}, which followed {was.generation}"
             )
+
+
+def _of_replicas(was: Plan, plan: Plan) -> Iterator[str]:
+    for replica in plan.replicas:
+        primary = plan.of_fragment(replica.fragment)
+        if primary is None or replica.log == primary.log or replica.owner == primary.owner:
+            yield f"replica {replica.fragment} has the log or the worker of its primary, or none"
+        if replica not in was.replicas and not was.generation < replica.generation:
+            yield f"replica {replica.fragment} changed under generation {replica.generation}"
+    for own in plan.primaries if plan.layout == was.layout else ():
+        before, copy = was.of_fragment(own.fragment), was.replica_of(own.fragment)
+        if before is None or own.log == before.log:
+            continue
+        if copy is None or (own.owner, own.log) != (copy.owner, copy.log):
+            yield f"fragment {own.fragment} on {own.owner} has the log {own.log} of no replica"
 
 
 def _of_fragments(old: JobState, job: JobState) -> Iterator[str]:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from perseid.coordinator import holding, stalled, statuses
+from perseid.coordinator import holding, replicas, stalled, statuses
 from perseid.coordinator.job.inputs import RECENT_S
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import ClusterState, JobState
 from perseid.coordinator.token_time import Now
 from perseid.jobs.operations import fragments as of_plan
 from perseid.jobs.operations import report
-from perseid.records import JobFailures, LeaderInfo
+from perseid.records import Assignment, JobFailures, LeaderInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +65,23 @@ def _looked_ms(state: ClusterState, now: Now) -> int | None:
 
 
 def fragments(state: ClusterState, incarnation: str) -> list[dict[str, Any]]:
-    """The fragments that a worker owns."""
+    """The fragments and replicas that a worker has."""
     planned = [(job, job.plan) for _, job in sorted(state.jobs.items()) if job.plan is not None]
     return [
         {
-            "job": job.name, "fragment": own.only.fragment, "generation": own.generation,
-            "state": _state(job, own.only.fragment),
+            "job": job.name, "fragment": own.only.fragment, "role": own.only.role,
+            "generation": own.generation, "state": _state(job, own.only),
         }
         for job, plan in planned
         for own in plan.for_worker(incarnation)
     ]  # fmt: skip
 
 
-def _state(job: JobState, fragment: str) -> str:
+def _state(job: JobState, own: Assignment) -> str:
     """Of a fragment: the job's, but of several each has its own while a worker may run them."""
-    several = len(job.ownership.primaries) > 1
+    several = len(job.ownership.primaries) > 1 or own.muted
     name = statuses.name_of(job)
-    return _conditions(job).get(fragment, name) if several else name
+    return _conditions(job).get(own.name, name) if several else name
 
 
 def job_status(job: JobState, now: Now) -> dict[str, Any]:
@@ -104,8 +104,9 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "generation": job.ownership.generation,
         "owner": job.ownership.owner,
         "fragments": of_plan.listed(
-            job.plan, job.layout, done_epochs(job), _conditions(job)
+            job.plan, job.layout, {**done_epochs(job), **replica_epochs(job)}, _conditions(job)
         ),
+        **protection(job),
         "epoch": job.chain.tip.epoch if loaded else None,
         "committed_epoch": job.done if loaded else None,
         "epochs_in_flight": job.in_flight if loaded else None,
@@ -134,12 +135,30 @@ def done_epochs(job: JobState) -> dict[str, int]:
     return {own.fragment: job.ownership.done_of(own) for own in job.ownership.primaries}
 
 
+def replica_epochs(job: JobState) -> dict[str, int]:
+    """The last epoch that each replica has run, by name; none while the job is being loaded."""
+    if job.plan is None or job.phase is Phase.LOADING:
+        return {}
+    return {own.name: job.standby.of(own.fragment).done for own in job.plan.replicas}
+
+
+def protection(job: JobState) -> dict[str, Any]:
+    """Whether a replica takes over at a death; None where none is asked for, or not known yet."""
+    if job.phase is Phase.LOADING or not replicas.wanted(job):
+        return {"protected": None, "unprotected": None}
+    why = replicas.unprotected(job)
+    return {"protected": not why, "unprotected": why or None}
+
+
 def _conditions(job: JobState) -> dict[str, str]:
-    """What each fragment does, by name; none while no worker may have the job."""
+    """What each fragment and replica does, by name; none while no worker may have the job."""
     if job.phase not in (Phase.WAITING, *OWNED):
         return {}
-    owned = job.ownership
-    return {own.fragment: owned.condition(own.fragment).value for own in owned.primaries}
+    owned, copies = job.ownership, job.plan.replicas if job.plan is not None else ()
+    return {
+        **{own.name: owned.condition(own.fragment).value for own in owned.primaries},
+        **{own.name: job.standby.condition(own).value for own in copies},
+    }
 
 
 def failures_of(job: JobState) -> JobFailures | None:

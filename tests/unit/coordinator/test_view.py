@@ -95,7 +95,7 @@ def test_workers_show_what_they_run(world: World, leader: Leader) -> None:
     (worker,) = view.status(leader.state, LEADER, world.now)["workers"]
     assert worker["id"] == "w1"
     assert worker["fragments"] == [
-        {"job": JOB, "fragment": "whole", "generation": 1, "state": "running"}
+        {"job": JOB, "fragment": "whole", "role": "primary", "generation": 1, "state": "running"}
     ]
 
 
@@ -115,15 +115,15 @@ def test_a_job_of_several_fragments_shows_each(world: World, leader: Leader) -> 
     shown = job(leader)
     assert (shown["owner"], shown["committed_epoch"]) == (None, 0)
     assert shown["fragments"] == [
-        {"name": "0", "state": "running", "partitions": "counts 0", "owner": "w1-1",
-         "generation": 1, "epoch": 1},
-        {"name": "1", "state": "waiting", "partitions": "counts 1", "owner": None,
-         "generation": 2, "epoch": 0},
+        {"name": "0", "role": "primary", "state": "running", "partitions": "counts 0",
+         "owner": "w1-1", "generation": 1, "epoch": 1},
+        {"name": "1", "role": "primary", "state": "waiting", "partitions": "counts 1",
+         "owner": None, "generation": 2, "epoch": 0},
     ]  # fmt: skip
     answers.JobNow.model_validate(shown)
     (worker,) = view.status(leader.state, LEADER, world.now)["workers"]
     assert worker["fragments"] == [
-        {"job": JOB, "fragment": "0", "generation": 1, "state": "running"}
+        {"job": JOB, "fragment": "0", "role": "primary", "generation": 1, "state": "running"}
     ]
 
 

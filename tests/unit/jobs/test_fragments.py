@@ -29,14 +29,26 @@ def test_a_job_that_is_one_fragment_has_an_owner_and_no_list() -> None:
     assert fragments.listed(None) == []
 
 
+def test_a_job_that_is_one_fragment_is_listed_with_its_replica() -> None:
+    plan = FUSED.with_replica("whole", "w2-b", 8)
+    known = fragments.listed(plan, LAYOUT, {"whole": 4, "whole.replica": 3}, {"whole": "running"})
+    assert [(o["role"], o["owner"], o["generation"], o["epoch"], o["state"]) for o in known] == [
+        ("primary", "w1-a", 7, 4, "running"), ("replica", "w2-b", 8, 3, None),
+    ]  # fmt: skip
+    assert fragments.text(known[1]).startswith("whole (replica): counts 0-2, totals 0-1; worker w2")
+    shown = report.details(ENTRY, None, plan, None, None)
+    assert fragments.owners_text(shown) == "whole: w1-a, whole (replica): w2-b"
+    assert "  generation  0, owner w1-a" in report.as_text(shown)
+
+
 def test_each_fragment_is_listed_with_what_is_known() -> None:
     assert SPREAD.owner is None
     known = fragments.listed(SPREAD, LAYOUT, {"0": 4}, {"0": "running"})
     assert known == [
-        {"name": "0", "state": "running", "partitions": "counts 0-1, totals 0", "owner": "w1-a",
-         "generation": 6, "epoch": 4},
-        {"name": "1", "state": None, "partitions": "counts 2, totals 1", "owner": None,
-         "generation": 7, "epoch": None},
+        {"name": "0", "role": "primary", "state": "running", "partitions": "counts 0-1, totals 0",
+         "owner": "w1-a", "generation": 6, "epoch": 4},
+        {"name": "1", "role": "primary", "state": None, "partitions": "counts 2, totals 1",
+         "owner": None, "generation": 7, "epoch": None},
     ]  # fmt: skip
     assert [one["partitions"] for one in fragments.listed(SPREAD)] == [None, None]
     assert [*map(fragments.text, known)] == [

@@ -45,10 +45,11 @@ class Leader(Answer):
 
 
 class Fragment(Answer):
-    """A job that a worker owns, or a fragment of it."""
+    """A job that a worker owns, or a fragment or replica of it."""
 
     job: str
     fragment: str = Field(description="its name; `whole` of a job that is one fragment")
+    role: str = Field(description="primary or replica")
     generation: int
     state: str
 
@@ -95,9 +96,10 @@ class StalledInput(Answer):
 
 
 class JobFragment(Answer):
-    """A fragment of a job that has several."""
+    """A fragment of a job that has several, or that has a replica."""
 
     name: str
+    role: str = Field(description="primary or replica")
     state: str | None = Field(description="waiting, restoring or running, as the leader knows it")
     partitions: str | None = Field(description="its operator partitions, as in `counts 0-1`")
     owner: str | None = Field(description="the worker's incarnation")
@@ -116,7 +118,13 @@ class JobNow(Answer):
     wanted_revision: str
     generation: int
     owner: str | None = Field(description="null for a job of several fragments")
-    fragments: list[JobFragment] = Field(description="empty for a job that is one fragment")
+    fragments: list[JobFragment] = Field(
+        description="empty for a job that is one fragment without a replica"
+    )
+    protected: bool | None = Field(
+        description="whether a replica takes over when a worker dies; null if none is asked for"
+    )
+    unprotected: str | None = Field(description="why `protected` is false")
     epoch: int | None
     committed_epoch: int | None
     epochs_in_flight: int | None
@@ -160,7 +168,8 @@ class JobSummary(Answer):
         description="the worker's incarnation; null for a job of several fragments"
     )
     fragments: list[JobFragment] = Field(
-        description="empty for a job that is one fragment; epochs and states are in `status` only"
+        description="empty for a job that is one fragment without a replica; epochs and states are "
+        "in `status` only"
     )
     applied_ms: int
 

@@ -25,6 +25,7 @@ from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState
 from perseid.coordinator.totals import EPOCH_BOUNDS_S
 from perseid.coordinator.view import Look
+from perseid.records import Assignment
 
 PHASES = ("waiting", "restoring", "rescaling", "running", "stopping", "stopped", "failed")
 Sample = tuple[tuple[str, ...], float]  # the labels' values, and the value
@@ -130,6 +131,23 @@ def _done_epochs(look: Look) -> Iterator[Sample]:
             yield from (((name, fragment), epoch) for fragment, epoch in done.items())
 
 
+def _replica_epochs(look: Look) -> Iterator[Sample]:
+    for name, job, own in _replicas(look):
+        yield (name, own.fragment), job.standby.of(own.fragment).done
+
+
+def _replica_lags(look: Look) -> Iterator[Sample]:
+    for name, job, own in _replicas(look):
+        done = view.done_epochs(job)[own.fragment]
+        yield (name, own.fragment), max(0, done - job.standby.of(own.fragment).done)
+
+
+def _replicas(look: Look) -> Iterator[tuple[str, JobState, Assignment]]:
+    for name, job in sorted(look.state.jobs.items()):
+        if job.plan is not None and job.phase is not Phase.LOADING:
+            yield from ((name, job, own) for own in job.plan.replicas)
+
+
 def _operator_bytes(look: Look) -> Iterator[Sample]:
     for name, job in sorted(look.state.jobs.items()):
         yield from (((name, s.operator), s.bytes) for s in job.totals.states)
@@ -182,6 +200,18 @@ FAMILIES: tuple[Family, ...] = (
     _gauge(
         "perseid_fragment_done_epoch", "The newest epoch that a fragment of a spread job has done",
         ("job", "fragment"), _done_epochs,
+    ),
+    _gauge("perseid_replica_epoch", "The newest epoch that a replica has run",
+           ("job", "fragment"), _replica_epochs),
+    _gauge(
+        "perseid_replica_lag_epochs", "Epochs that a primary has done and its replica has not",
+        ("job", "fragment"), _replica_lags,
+    ),
+    _of_job(
+        "perseid_job_protected",
+        "1 while a replica takes over when a worker dies, 0 while none would; for jobs with "
+        "replicas",
+        lambda job, _: view.protection(job)["protected"],
     ),
     _of_job("perseid_job_lag_records", "Records in the sources that no committed epoch has",
             lambda job, _: view.lag(job)),

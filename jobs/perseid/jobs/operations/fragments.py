@@ -1,4 +1,4 @@
-"""Who runs which part of a job that is several fragments, as plain data and as text. Pure."""
+"""Who runs which part of a job, and who its replicas, as plain data and as text. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from perseid.jobs.model.assignments import tasks_of
 from perseid.jobs.model.layout import Layout, Task
-from perseid.records import Plan
+from perseid.records import PRIMARY, Plan
 
 
 def listed(
@@ -16,23 +16,25 @@ def listed(
     done: Mapping[str, int] | None = None,
     states: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Each fragment of a job that has several; empty for a job that is one.
+    """Each fragment and replica of a job; empty for a job that is one fragment without a replica.
 
     `layout`: the plan's; without it the partitions are not known. `done`: last done epochs, and
-    `states`: waiting, restoring or running, by fragment, as far as they are known.
+    `states`: waiting, restoring or running, by `Assignment.name`, as far as they are known.
     """
-    if plan is None or len(plan.assignments) == 1:
+    all_ = (*plan.assignments, *plan.replicas) if plan is not None else ()
+    if len(all_) == 1:
         return []
     return [
         {
             "name": own.fragment,
-            "state": (states or {}).get(own.fragment),
+            "role": own.role,
+            "state": (states or {}).get(own.name),
             "partitions": partitions_text(tasks_of(own, layout)) if layout is not None else None,
             "owner": own.owner,
             "generation": own.generation,
-            "epoch": (done or {}).get(own.fragment),
+            "epoch": (done or {}).get(own.name),
         }
-        for own in plan.assignments
+        for own in all_
     ]
 
 
@@ -48,11 +50,16 @@ def text(fragment: Mapping[str, Any]) -> str:
     """One of `listed` as a line."""
     state, epoch = fragment["state"], fragment["epoch"]
     return (
-        f"{fragment['name']}: {fragment['partitions'] or 'partitions unknown'}; "
+        f"{_titled(fragment)}: {fragment['partitions'] or 'partitions unknown'}; "
         f"worker {fragment['owner'] or 'none'}, generation {fragment['generation']}"
         + (f", epoch {epoch}" if epoch is not None else "")
         + (f", {state}" if state is not None else "")
     )
+
+
+def _titled(fragment: Mapping[str, Any]) -> str:
+    name = str(fragment["name"])
+    return f"{name} ({fragment['role']})" if fragment["role"] != PRIMARY else name
 
 
 def _ranges(numbers: list[int]) -> str:
