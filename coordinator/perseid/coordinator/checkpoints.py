@@ -40,9 +40,13 @@ def due(job: JobState, now: Now) -> bool:
 
 
 def asked(job: JobState, now: Now) -> bool:
-    """Whether the user waits for a checkpoint: true until one is complete, under any leader."""
-    above = job.entry.checkpoint_above
-    return above is not None and _newest_epoch(job) <= above and _may_begin(job, now)
+    """Whether the user or a move waits for a checkpoint: true until one is complete.
+
+    That of a user under any leader.
+    """
+    wanted = job.entry.checkpoint_above
+    above = max(-1 if wanted is None else wanted, job.transfer.above if job.transfer else -1)
+    return _newest_epoch(job) <= above and _may_begin(job, now)
 
 
 def _may_begin(job: JobState, now: Now) -> bool:

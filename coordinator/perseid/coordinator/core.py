@@ -24,6 +24,7 @@ from perseid.coordinator import (
     issue,
     owning,
     progress,
+    rebalancing,
     sink_topics,
     sources,
     stalled,
@@ -69,9 +70,12 @@ Step = tuple[JobState, list[Action]]
 
 def decide(state: ClusterState, event: ev.Event, now: Now) -> tuple[ClusterState, list[Action]]:
     """The state after `event`, and the actions to perform now."""
-    state = replace(state, time=token_time.passed(state.time, now.wall_ms, now))
+    before = state.time
+    state = replace(state, time=token_time.passed(before, now.wall_ms, now))
     now = replace(now, time_ms=state.time.ms)
     state, names, actions = _observe(state, event, now)
+    if rebalancing.is_due(before, now):
+        state = rebalancing.look(state, now)
     for name in names:
         job = state.jobs.get(name)
         if job is not None:
@@ -249,6 +253,8 @@ def _goal(state: ClusterState, job: JobState, now: Now) -> Step:
     if job.wants_switch:
         return switching.switch(job, state.epoch, now)
     job, actions = switching.rename_revision(job)
+    job, more = rebalancing.move(state, job, now)
+    actions += more
     owner = state.workers.get(job.ownership.owner or "")
     cores = owner.cores if owner is not None else None
     token = issue.next_token(job, state.epoch, now, cores=cores)
@@ -280,7 +286,7 @@ def _registry_seen(
             job, more = _entry_changed(job, entry, now)
             actions += more
         elif entry != job.entry:
-            job = replace(job, entry=entry)  # the user asks for a checkpoint
+            job = replace(job, entry=entry)  # the user asks for a checkpoint or a rebalance
         if job.phase in OWNED:
             job = owning.without_left(job, left, now)
         damage = event.damaged.get(name, "")

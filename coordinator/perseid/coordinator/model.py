@@ -18,6 +18,7 @@ from perseid.coordinator.job.ownership import Ownership
 from perseid.coordinator.job.program import Program
 from perseid.coordinator.job.standby import Standby
 from perseid.coordinator.job.switch import Switch
+from perseid.coordinator.job.transfer import Transfer
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.token_time import Now, Time
 from perseid.coordinator.totals import Totals
@@ -50,6 +51,7 @@ class JobState:
     layout: Layout | None = None
     spread: Spread | None = None  # its fragments in this layout, if it has several
     unheard: str = ""  # why workers' reports may be missing, until it is loaded
+    transfer: Transfer | None = None  # of fragments that are to move (`rebalancing`)
     chain: TokenChain = field(default_factory=TokenChain)
     inputs: Inputs = field(default_factory=Inputs)
     ownership: Ownership = field(default_factory=Ownership)
@@ -115,6 +117,20 @@ class JobState:
         return replace(self, health=self.health.with_events(*lines))
 
 
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """What is known of how even the workers' shares are. The rules: `rebalancing`.
+
+    `uneven_s`: since when they are uneven, under these `workers`. `moved_s`: when fragments were
+    last to move, of which `job`.
+    """
+
+    uneven_s: float | None = None
+    workers: frozenset[str] = frozenset()
+    moved_s: float = float("-inf")
+    job: str = ""
+
+
 @dataclass(frozen=True)
 class ClusterState:
     """Everything the leader decides on. `epoch`: its coordinator epoch; `time`: its own time.
@@ -127,6 +143,7 @@ class ClusterState:
     workers: Mapping[str, WorkerInfo] = field(default_factory=dict)  # by incarnation
     jobs: Mapping[str, JobState] = field(default_factory=dict)
     looked_s: float = float("-inf")
+    balance: Balance = Balance()
 
     def with_job(self, job: JobState) -> ClusterState:
         if self.jobs.get(job.name) is job:  # most events change nothing

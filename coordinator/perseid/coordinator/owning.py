@@ -63,6 +63,11 @@ def _last_change(job: JobState) -> str:
     return job.transition_log[-1].partition(": ")[2] if job.transition_log else ""
 
 
+def hand_over(job: JobState, plan: Plan, owners: Mapping[str, str], now: Now, why: str) -> Step:
+    """A planned change: these fragments get these owners; no failure, and none waits."""
+    return _place(job.move(job.phase, now, why), plan, owners, now)
+
+
 def _without_dead(state: ClusterState, job: JobState, now: Now) -> Step:
     """The fragments of workers that are gone wait for another owner: one failure."""
     waiting = job.ownership.waiting

@@ -27,7 +27,7 @@ class Totals:
     dead_letters: int = 0
     epochs: tuple[int, ...] = (0,) * (len(EPOCH_BOUNDS_S) + 1)  # by duration; last: above all
     epochs_s: float = 0.0  # the sum of their durations
-    restarts: int = 0  # placed again, after a failure or a worker that left
+    restarts: int = 0  # placed again: a failure, a worker that left, a rebalance
     takeovers: int = 0  # of those: on another worker
     checkpoints: int = 0
     checkpoints_aborted: int = 0

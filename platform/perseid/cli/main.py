@@ -27,6 +27,7 @@ from perseid.cli import (
     logs,
     output,
     plan,
+    rebalance,
     restart,
     state,
     status,
@@ -79,6 +80,9 @@ app.command(
 )(follow.follow)
 app.command("checkpoint", epilog="Example: perseid checkpoint wordcount --timeout 30")(
     checkpoint.checkpoint
+)
+app.command("rebalance", epilog="Example: perseid rebalance wordcount --dry-run")(
+    rebalance.rebalance
 )
 app.command("state", epilog="Example: perseid state wordcount counts --key the")(state.state)
 app.command("logs", epilog="Example: perseid logs wordcount -f")(logs.logs)

@@ -67,8 +67,10 @@ class JobEntry:
     tree in the store (`archives/<sha256>.tar`). `counter` increases with every change, so that a
     repeated request is recognised. `stop_checkpoint`: take a checkpoint before stopping. `start`:
     {"from": "checkpoint" | "scratch" | "<ISO time>"}. `checkpoint_above`: take a checkpoint of an
-    epoch above this one now; it changes nothing else, so `counter` stays. `writes`: the topics that
-    the revision writes, and whether every record marks its job; None: only the archive shows them.
+    epoch above this one now. `rebalance_until_ms` (since 1970): until then its fragments may move
+    to other workers at once. These two change nothing else, so `counter` stays. `writes`: the
+    topics that the revision writes, and whether every record marks its job; None: only the archive
+    shows them.
     """
 
     name: str
@@ -81,6 +83,7 @@ class JobEntry:
     start: dict[str, Any] = field(default_factory=dict)
     stop_checkpoint: bool = False
     checkpoint_above: int | None = None
+    rebalance_until_ms: int | None = None
     writes: dict[str, bool] | None = None
 
 

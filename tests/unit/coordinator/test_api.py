@@ -34,6 +34,7 @@ ROUTES: dict[tuple[str, str], tuple[Role | None, int]] = {
     ("POST", f"{JOBS}/{{job}}/start"): (Role.OPERATOR, 409),  # it runs
     ("POST", f"{JOBS}/{{job}}/stop"): (Role.OPERATOR, 202),
     ("POST", f"{JOBS}/{{job}}/checkpoint"): (Role.OPERATOR, 202),
+    ("POST", "/api/v1/rebalance"): (Role.OPERATOR, 202),
     ("DELETE", f"{JOBS}/{{job}}"): (Role.ADMIN, 202),
     ("GET", "/api/v1/repository"): (Role.VIEWER, 200),
     ("POST", "/api/v1/repository/look"): (Role.OPERATOR, 202),

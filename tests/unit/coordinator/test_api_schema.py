@@ -33,6 +33,7 @@ CALLS = [
     ("POST", "/api/v1/jobs/{job}/start"),
     ("POST", "/api/v1/jobs/{job}/stop"),
     ("POST", "/api/v1/jobs/{job}/checkpoint"),
+    ("POST", "/api/v1/rebalance"),
     ("DELETE", "/api/v1/jobs/{job}"),
     ("GET", "/api/v1/repository"),
     ("POST", "/api/v1/repository/look"),

@@ -238,6 +238,24 @@ class CheckpointAsked(Answer):
     checkpoint: Checkpoint | None
 
 
+class Moved(Answer):
+    """A fragment that moves to another worker."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    job: str
+    fragment: str = Field(description="its name; `whole` of a job that is one fragment")
+    source: str = Field(alias="from", description="the incarnation of the worker that has it")
+    to: str = Field(description="that of the worker that gets it")
+    why: str
+
+
+class Rebalance(Answer):
+    """What `perseid rebalance --no-wait --json` prints."""
+
+    state: str = Field(description="`asked for`, or `even` where nothing is to move")
+    moves: list[Moved] = Field(description="as far as they are known now")
+
+
 class Removal(Answer):
     """What `perseid jobs remove --no-wait --json` prints."""
 

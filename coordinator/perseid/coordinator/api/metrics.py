@@ -253,7 +253,7 @@ FAMILIES: tuple[Family, ...] = (
     _of_job("perseid_job_generation", "Rises with each owner, so old ones can be fenced",
             _loaded(lambda job: job.ownership.generation)),
     _total("perseid_job_restarts_total",
-           "Times the job was placed again, after a failure or a worker that left",
+           "Times the job was placed again, after a failure, a worker that left, or by a rebalance",
            lambda job: job.totals.restarts),
     _total("perseid_job_takeovers_total", "Restarts on another worker than before",
            lambda job: job.totals.takeovers),

@@ -18,7 +18,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, ConfigDict, Field
 
-from perseid.coordinator import view
+from perseid.coordinator import rebalance_requests, view
 from perseid.coordinator.api import answers, metrics
 from perseid.coordinator.api.guard import Guard
 from perseid.coordinator.api.http_errors import RETRY_AFTER_S, Refusal
@@ -64,6 +64,13 @@ class StopQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     checkpoint: bool = Field(False, description="take a checkpoint first")
+
+
+class RebalanceQuery(BaseModel):
+    """Query of a rebalance; a wrong parameter name is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+    job: str | None = Field(None, pattern=NAME, description="only fragments of this job")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +189,13 @@ def _add_changing(router: APIRouter, back: Backend, guard: Guard) -> None:
         """Take a checkpoint of a running job now: `perseid checkpoint JOB --no-wait`."""
         with closing(back.new_logs()) as logs:
             return verbs.checkpoint(back.cluster, back.topics, logs, job, None)
+
+    @router.post("/api/v1/rebalance", tags=["operator"], dependencies=operator,
+                 response_model=answers.Rebalance, **settings)  # fmt: skip
+    def rebalance(query: Annotated[RebalanceQuery, Query()], request: Request) -> dict[str, Any]:
+        """Move fragments to workers that have too few: `perseid rebalance JOB --no-wait`."""
+        request.state.details = f"of {query.job or 'all jobs'}"
+        return rebalance_requests.rebalance(back.cluster, query.job, back.cache, None)
 
     @router.delete("/api/v1/jobs/{job}", tags=["admin"], dependencies=admin,
                    response_model=answers.Removal, **settings)  # fmt: skip

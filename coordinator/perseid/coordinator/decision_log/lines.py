@@ -97,6 +97,7 @@ def is_quiet(before: ClusterState, event: ev.Event, after: ClusterState, actions
     """Whether the event is a look at the world that changed nothing but the leader's time."""
     return (
         not actions and after.jobs is before.jobs and isinstance(event, _LOOKS)
+        and after.balance is before.balance
         and (after.workers is before.workers
              or list(after.workers.items()) == list(before.workers.items()))
     )  # fmt: skip
