@@ -9,6 +9,7 @@ garbage in the store, never a pointer to an incomplete checkpoint.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from perseid.coordinator import failing, holding, timing, trimming
@@ -66,7 +67,7 @@ def part_done(job: JobState, part: PartDone) -> JobState:
     collecting = job.checkpointing.collecting
     if collecting is None or not of_token(job, part, collecting.token_offset):
         return job
-    return base_expired(replace(job, checkpointing=job.checkpointing.with_part(part)))
+    return _base_expired(replace(job, checkpointing=job.checkpointing.with_part(part)), (part,))
 
 
 def of_token(job: JobState, part: PartDone, token_offset: int) -> bool:
@@ -83,7 +84,7 @@ def part_failed(job: JobState, part: PartFailed) -> JobState:
     collecting = job.checkpointing.collecting
     if collecting is None or part.epoch != collecting.epoch or job.checkpointing.ready:
         return job
-    if part.generation != _generations(job).get((part.operator, part.partition)):
+    if part.generation != _generation(job, part):
         return job
     where = f"{part.operator}-{part.partition}"
     return not_stored(job, f"part {where} could not be written: {part.reason}")
@@ -110,14 +111,18 @@ def base_expired(job: JobState) -> JobState:
     That owner learned too late of the checkpoints that were completed since.
     """
     collecting = job.checkpointing.collecting
-    if collecting is None or job.checkpointing.ready:
+    return _base_expired(job, collecting.parts.values()) if collecting is not None else job
+
+
+def _base_expired(job: JobState, parts: Iterable[PartDone]) -> JobState:
+    """The same for these parts of what is collected: a part was looked at when it came."""
+    if job.checkpointing.collecting is None or job.checkpointing.ready:
         return job
-    current = _generations(job)
-    for (generation, operator, partition), part in collecting.parts.items():
-        if generation == current.get((operator, partition)) and not _stands(job, part):
+    for part in parts:
+        if not _stands(job, part) and part.generation == _generation(job, part):
             base = part.chain[-1].epoch
-            return aborted(job, f"part {operator}-{partition} changes checkpoint {base}, which "
-                                 "is no longer kept")  # fmt: skip
+            return aborted(job, f"part {part.operator}-{part.partition} changes checkpoint {base}, "
+                                 "which is no longer kept")  # fmt: skip
     return job
 
 
@@ -179,7 +184,7 @@ def complete(job: JobState) -> WriteManifest | None:
     collecting, layout, plan = job.checkpointing.collecting, job.layout, job.plan
     if collecting is None or layout is None or plan is None or job.checkpointing.ready:
         return None
-    if collecting.epoch > job.done:
+    if collecting.epoch > job.done or len(collecting.parts) < len(layout.stateful_tasks):
         return None
     token = next((i.token for i in job.chain.tokens if i.offset == collecting.token_offset), None)
     if token is None:
@@ -218,10 +223,14 @@ def _stateful(job: JobState, fragment: Assignment) -> tuple[tuple[str, int], ...
     return tuple((task.operator, task.partition) for task in tasks if task.stateful)
 
 
-def _generations(job: JobState) -> dict[tuple[str, int], int]:
-    """The generation of the current owner of each operator partition that makes parts."""
-    primaries = job.plan.primaries if job.plan is not None else ()
-    return {task: one.generation for one in primaries for task in _stateful(job, one)}
+def _generation(job: JobState, part: PartDone | PartFailed) -> int | None:
+    """The generation of the current owner of the part's operator partition, if it makes parts."""
+    tasks = job.layout.of(part.operator) if job.layout is not None else ()
+    task = next((t for t in tasks if t.partition == part.partition and t.stateful), None)
+    primaries = job.plan.primaries if job.plan is not None and task is not None else ()
+    return next(
+        (a.generation for a in primaries if a.gids is None or (task and task.gid in a.gids)), None
+    )
 
 
 def _stands(job: JobState, part: PartDone) -> bool:

@@ -75,7 +75,8 @@ class Layout:
         """With these partitions only; None: all."""
         if gids is None:
             return self
-        return Layout(self.number, tuple(t for t in self.tasks if t.gid in gids))
+        wanted = set(gids)
+        return Layout(self.number, tuple(t for t in self.tasks if t.gid in wanted))
 
     @cached_property
     def _by_gid(self) -> dict[int, Task]:
@@ -87,8 +88,15 @@ class Layout:
     def level(self, number: int) -> tuple[Task, ...]:
         return tuple(t for t in self.tasks if t.level == number)
 
+    @cached_property
+    def _by_operator(self) -> dict[str, tuple[Task, ...]]:
+        found: dict[str, list[Task]] = {}
+        for task in self.tasks:
+            found.setdefault(task.operator, []).append(task)
+        return {operator: tuple(tasks) for operator, tasks in found.items()}
+
     def of(self, operator: str) -> tuple[Task, ...]:
-        return tuple(t for t in self.tasks if t.operator == operator)
+        return self._by_operator.get(operator, ())
 
 
 def is_keyed(operator: OperatorSpec) -> bool:
