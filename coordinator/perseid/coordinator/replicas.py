@@ -17,12 +17,12 @@ from perseid.coordinator.actions import Action, PutPlan
 from perseid.coordinator.job.ownership import Condition
 from perseid.coordinator.model import ClusterState, JobState
 from perseid.coordinator.token_time import Now
+from perseid.errors import Diverged, ReplayDataLost
 from perseid.errors.headline import headline
 from perseid.errors.texts import TEXT_MAX, cut
 from perseid.records import Assignment, Plan
 from perseid.topics.records import EpochDone, FragmentState
 
-DIVERGED = "Diverged"  # `error_kind` of a replica that has other results than its primary
 LAG_MAX = 5  # epochs that a replica may have to run and still takes over in a moment
 NO_WORKER = "no other worker is live"
 
@@ -174,9 +174,14 @@ def _runs(job: JobState, replica: Assignment, epoch: int) -> JobState:
 def _failed(job: JobState, replica: Assignment, record: FragmentState, now: Now) -> Step:
     name = replica.fragment
     text = record.error or "it failed without a reason"
-    if record.error_kind == DIVERGED:
+    if record.error_kind == Diverged.__name__:
         return _diverged(job, replica, text)
     title = f"the replica of fragment {name} on {replica.owner} failed: {headline(text)}"
+    if record.error_kind == ReplayDataLost.__name__:  # its advice is for a primary
+        title = (
+            f"the replica of fragment {name} on {replica.owner} was so late that the records it "
+            "needs are deleted; it restores from a newer checkpoint"
+        )
     if title not in job.health.events:
         job = job.with_events(title)
     standby = job.standby.failed(name, job.done, now.monotonic_s, title)

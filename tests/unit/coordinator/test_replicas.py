@@ -9,6 +9,7 @@ from perseid.coordinator import replicas
 from perseid.coordinator.job.ownership import Condition
 from perseid.coordinator.job.standby import RETRY_FIRST_S
 from perseid.coordinator.lifecycle import Phase
+from perseid.errors import Diverged, ReplayDataLost
 from perseid.records import MAIN, PAIR, WHOLE
 from support.coordinator import Leader, World, job_entry
 from support.coordinator_steps import run, want
@@ -309,6 +310,24 @@ def test_a_replica_that_fails_is_placed_again_after_delays_that_grow(
     assert leader.job().standby.of(WHOLE).failures == 0
 
 
+def test_a_replica_that_is_too_late_is_not_explained_as_a_lost_job(
+    both: tuple[World, Leader],
+) -> None:
+    """The error's own advice is to start the job from scratch."""
+    world, leader = both
+    generation = replica(world).generation
+    replica_reports(
+        world, "failed", permanent=True, error_kind=ReplayDataLost.__name__,
+        error="tokens are deleted; start over with `--from scratch`",
+    )  # fmt: skip
+    leader.listen()
+    (event,) = [e for e in leader.job().health.events if "was so late" in e]
+    assert event.endswith("it restores from a newer checkpoint")
+    assert not any("scratch" in e for e in leader.job().health.events)
+    leader.tick(RETRY_FIRST_S)
+    assert replica(world).generation == generation + 1
+
+
 def test_a_replica_that_has_failed_does_not_take_over_at_once(both: tuple[World, Leader]) -> None:
     world, leader = both
     replica_reports(world, "failed", error="disk full")
@@ -324,7 +343,7 @@ def test_after_a_divergence_the_plan_has_none_until_another_revision(
     world, leader = both
     run(world, leader)
     replica_reports(
-        world, "failed", permanent=True, error_kind=replicas.DIVERGED,
+        world, "failed", permanent=True, error_kind=Diverged.__name__,
         error="counts-0 epoch 1: 3 records, and the ledger has 4",
     )  # fmt: skip
     leader.listen()
