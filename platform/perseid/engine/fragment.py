@@ -155,12 +155,14 @@ class FragmentLife:
         self.replay_to = plan.base_epoch  # epochs up to this one were issued before this life
         self._runtime: Runtime | None = None
         self._loop: TokenLoop | None = None
+        self._reads_ledgers = False  # in a promotion: what the replica has run may not be committed
         self._held_from: dict[int, int] = {}  # by gid, at the restore (`Restored.held_from`)
 
     @property
     def epoch(self) -> int:
-        """The last completed epoch."""
-        return self.plan.base_epoch if self._loop is None else self._loop.epoch
+        """The last completed epoch; in a promotion unknown until the ledgers are read."""
+        unknown = self._loop is None or self._reads_ledgers
+        return self.plan.base_epoch if unknown else self.loop.epoch
 
     def run(self) -> FragmentState | None:
         """Lives to the reported end; returns the report of a failure, for `repeat`."""
@@ -255,13 +257,14 @@ class FragmentLife:
         runtime, before = self._runtime, self.loop
         assert runtime is not None, "the fragment is restored"
         began_s = runtime.now_s()
-        self.plan = plan  # a failure is the primary's
+        self._reads_ledgers, self.plan = True, plan  # a failure is the primary's
         runtime.promoted(plan)
         promoted_s = runtime.now_s() - began_s
         crashpoints.reach("promote.before-ledgers")
         reached = Reached(before.epoch, before.epoch_offset, self._held_from)
         found = promotion.resumed(plan, runtime, reached)
         self._begin(runtime, found.past, found.epoch)
+        self._reads_ledgers = False
         self.report("running", f"replica at epoch {before.epoch}")
         reported_s = runtime.now_s()
         crashpoints.reach("promote.after-report")
