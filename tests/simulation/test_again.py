@@ -65,9 +65,9 @@ def test_the_printed_command_fails_alike(case: str) -> None:
 def test_a_command_has_the_whole_history(script: Script) -> None:
     shape = Shape(workers=1, period_s=0.1 + 0.2, sided=True)
     words = shlex.split(again.command(7, shape, script))
-    assert again.made(Shape, words[words.index("--shape") + 1]) == shape
+    assert again.parsed(Shape, words[words.index("--shape") + 1]) == shape
     assert again.script_of(words[words.index("--script") + 1]) == script
-    assert again.made(Shape, again.differing(Shape())) == Shape()
+    assert again.parsed(Shape, again.differing(Shape())) == Shape()
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,20 @@ FOUND_BY = {
     "moves_keep_their_generation": 0,
     "restores_take_back_what_is_done": 10,
     "checkpoints_outlive_their_tokens": 1,
+    "replicas_commit": 0,
+    "replicas_order_parts": 0,
+    "replicas_report_event_times": 1,
+    "promotions_read_no_ledgers": 1,
+    "promotions_skip_uncommitted_epochs": 0,
+    "promotions_keep_their_generation": 1,
+    "takeovers_delete_the_other_copy": 0,
+    "copies_share_their_logs": 0,
+    "outputs_are_released_before_they_are_committed": 25,
+    "replicas_prove_commits": 11,
+    "replicas_count_for_epochs": 0,
+    "replicas_are_not_compared": 0,
+    "only_counts_are_compared": 0,
+    "diverged_replicas_are_placed_again": 0,
 }
 
 

@@ -19,21 +19,21 @@ FOLDER = Path(inspect.getfile(simulation)).parent
 PROTOCOL = [
     "perseid.coordinator." + name for name in (
         "adoption", "core", "checkpoints", "failing", "invariants", "issue", "leadership",
-        "lifecycle", "loading", "log_trimming", "performing", "placement", "progress", "sources",
-        "splits", "statuses", "switching", "timing", "trimming", "watermark",
+        "lifecycle", "loading", "log_trimming", "performing", "placement", "progress", "replicas",
+        "sources", "splits", "statuses", "switching", "timing", "trimming", "watermark",
     )
 ] + [
     "perseid.engine." + name for name in (
-        "acknowledged", "agreement", "checkpoints", "epoch", "feed", "fragment", "last_word",
-        "levels", "reports", "resume", "task_report", "token_loop",
+        "acknowledged", "agreement", "checkpoints", "comparison", "epoch", "feed", "fragment",
+        "last_word", "levels", "promotion", "reports", "resume", "task_report", "token_loop",
     )
 ] + [
     "perseid.worker." + name for name in (
         "checkpoint.parts", "dataflow.barriers", "dataflow.buffered", "dataflow.edges",
         "dataflow.graph", "epoch.inbox", "epoch.outbox", "fragments",
         "dataflow.operators", "dataflow.source", "epoch.feedback", "epoch.partition_state",
-        "recovery.migration", "recovery.resplit", "recovery.restore", "sink.committed",
-        "sink.sink_outputs", "sink.transaction",
+        "recovery.migration", "recovery.resplit", "recovery.restore", "sink.audit",
+        "sink.committed", "sink.sink_outputs", "sink.transaction",
     )
 ] + [
     "perseid.state.durability." + name for name in (
@@ -65,6 +65,8 @@ def test_a_seed_runs_through_every_module_of_the_protocol() -> None:
             run(seed)
         for seed in range(4):
             run(seed, spread=True)
+        for seed in range(2):
+            run(seed, replicas=True)
     finally:
         sys.setprofile(None)
     files = {name: inspect.getfile(importlib.import_module(name)) for name in PROTOCOL}

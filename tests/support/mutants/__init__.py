@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from perseid.testing.simulation import approximate, buffered
 from perseid.testing.simulation.job import Shape
+from perseid.testing.simulation.scenario import run
 from perseid.testing.simulation.scripts import (
     Corrected,
+    Diverging,
     LateAnswers,
     LedgerCut,
     Overtaken,
@@ -23,6 +26,7 @@ from support.mutants import (
     fragments,
     leaders,
     mended,
+    replicas,
     sinks,
     states,
     tokens,
@@ -52,6 +56,7 @@ LARGE_SETS = Shape(workers=2, hosts=1, totals=1, relays=2, every_s=1.0, spread=2
 LOSSES = Swarm(switch=0.02, kill_worker=0.004, kafka_lost=0.03, kafka_unanswered=0.02)
 LOSSES_AND_ERRORS = Corrected(switch=0.1, kill_worker=0.003, kafka_unanswered=0.02)
 RETRIED_SENDS = Swarm(switch=0.02, kafka_lost=0.1, kafka_unanswered=0.1)
+DIVERGING = Diverging(switch=0.02)
 
 _DRAWN = (
     sinks.no_read_back, sinks.ledger_outside_the_transaction,
@@ -139,11 +144,25 @@ _APPROXIMATE = (
     approximation.failures_count_late, approximation.old_backups_are_taken,
 )  # fmt: skip
 
+_REPLICATED = (
+    replicas.replicas_commit, replicas.replicas_order_parts, replicas.replicas_report_event_times,
+    replicas.promotions_read_no_ledgers, replicas.promotions_skip_uncommitted_epochs,
+    replicas.promotions_keep_their_generation, replicas.takeovers_delete_the_other_copy,
+    replicas.copies_share_their_logs, replicas.outputs_are_released_before_they_are_committed,
+    replicas.replicas_prove_commits, replicas.replicas_count_for_epochs,
+)  # fmt: skip
+_DIVERGING = (
+    replicas.replicas_are_not_compared, replicas.only_counts_are_compared,
+    replicas.diverged_replicas_are_placed_again,
+)  # fmt: skip
+
 PLANTED: dict[str, Planted] = {
     one.name: one
     for one in (
         *map(Planted, _DRAWN), *_SET_UP, *_SPREAD,
         *(Planted(mutant, play=approximate.run) for mutant in _APPROXIMATE),
+        *(Planted(mutant, play=partial(run, replicas=True)) for mutant in _REPLICATED),
+        *(Planted(mutant, Diverging.SHAPE, DIVERGING) for mutant in _DIVERGING),
         Planted(edges.attempts_are_mixed, play=buffered.run),
         Planted(edges.buffers_are_trimmed_after_the_newest, play=buffered.run),
     )

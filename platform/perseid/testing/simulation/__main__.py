@@ -15,7 +15,7 @@ from importlib import import_module
 from perseid.embedded.paths import repository
 from perseid.errors import UsageError
 from perseid.testing.simulation import again, approximate
-from perseid.testing.simulation.faults import BRANCHES, SPREAD_BRANCHES
+from perseid.testing.simulation.faults import BRANCHES, REPLICA_BRANCHES, SPREAD_BRANCHES
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.many import Tally, play
 from perseid.testing.simulation.scenario import run
@@ -30,11 +30,13 @@ def main(arguments: list[str]) -> int:
     if not first.isdigit() or (end and not end.isdigit()):
         _parser().error(f"{options.seeds!r} is no seed, and no FIRST:END")
     alone = options.shape is not None or options.script or options.planted or options.approximate
+    if options.spread and options.replicas:
+        _parser().error("--spread and --replicas: a job has one of them")
     if end and alone:
         _parser().error("FIRST:END plays seeds as they draw themselves: leave the options out")
     try:
         if end:
-            return _many(range(int(first), int(end)), spread=options.spread)
+            return _many(range(int(first), int(end)), options)
         return _one(int(first), options)
     except UsageError as error:
         _parser().error(str(error))
@@ -48,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--planted", metavar="NAME", help="with this planted defect")
     parser.add_argument("--approximate", action="store_true", help="approximate fault tolerance")
     parser.add_argument("--spread", action="store_true", help="jobs of several fragments")
+    parser.add_argument("--replicas", action="store_true", help="jobs with replicas")
     return parser
 
 
@@ -58,9 +61,9 @@ def _one(seed: int, options: argparse.Namespace) -> int:
             print("\n".join(rough.lines))
             print(f"seed {seed}: {rough.error or 'all held'}; trace {rough.trace_hash}")
             return 1 if rough.error else 0
-        shape = None if options.shape is None else again.made(Shape, options.shape)
+        shape = None if options.shape is None else again.parsed(Shape, options.shape)
         script = again.script_of(options.script) if options.script else None
-        outcome = run(seed, shape, script, spread=options.spread)
+        outcome = run(seed, shape, script, spread=options.spread, replicas=options.replicas)
     print("\n".join(outcome.lines))
     print(f"seed {seed} ({outcome.mode.value}): {outcome.error or 'all held'}; "
           f"trace {outcome.trace_hash}")  # fmt: skip
@@ -77,9 +80,10 @@ def _planted(name: str) -> AbstractContextManager[None]:
     return planted
 
 
-def _many(seeds: range, *, spread: bool) -> int:
-    tally = Tally(branches=SPREAD_BRANCHES if spread else BRANCHES)
-    for outcome in play(seeds, spread=spread):
+def _many(seeds: range, options: argparse.Namespace) -> int:
+    branches = SPREAD_BRANCHES if options.spread else BRANCHES
+    tally = Tally(branches=REPLICA_BRANCHES if options.replicas else branches)
+    for outcome in play(seeds, spread=options.spread, replicas=options.replicas):
         tally.take(outcome)
         if outcome.error:
             print(outcome.explain(), flush=True)

@@ -21,7 +21,7 @@ active: list[str] = []  # planted defects; set by `support.mutants.planting.plan
 
 def command(
     seed: int, shape: Shape | None = None, script: Script | None = None, *,
-    approximate: bool = False, spread: bool = False,
+    approximate: bool = False, spread: bool = False, replicas: bool = False,
 ) -> str:  # fmt: skip
     """Returns a shell command for the repository's environment."""
     words = ["python", "-m", MODULE, str(seed)]
@@ -29,6 +29,8 @@ def command(
         words.append("--approximate")
     if spread:
         words.append("--spread")
+    if replicas:
+        words.append("--replicas")
     if shape is not None:
         words += ["--shape", differing(shape)]
     if script is not None:
@@ -46,7 +48,7 @@ def differing(written: Any) -> str:
     )  # fmt: skip
 
 
-def made(kind: type[Written], text: str) -> Written:
+def parsed(kind: type[Written], text: str) -> Written:
     """Parses what `differing` wrote. Raises UsageError."""
     known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
     found: dict[str, Any] = {}
@@ -63,7 +65,7 @@ def script_of(text: str) -> Script:
     name, _, rest = text.partition(":")
     if name not in SCRIPTS:
         raise UsageError(f"there is no script {name!r}: there are {', '.join(SCRIPTS)}")
-    return made(SCRIPTS[name], rest)
+    return parsed(SCRIPTS[name], rest)
 
 
 def _value(field: Field[Any], text: str) -> Any:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -191,12 +191,18 @@ class Tokens:
 
 
 class Checker:
-    """Checks one job's topics. `sinks`: by topic, the sources whose words it gets, and of what."""
+    """Checks one job's topics.
+
+    `sinks`: by topic, the sources whose words it gets, and of what. `commits`: gets the ledger's
+    committed records.
+    """
 
     def __init__(
-        self, kafka: ModelKafka, sinks: Mapping[str, frozenset[str]], clock: Clock
-    ) -> None:
+        self, kafka: ModelKafka, sinks: Mapping[str, frozenset[str]], clock: Clock,
+        commits: Callable[[LedgerRecord], None],
+    ) -> None:  # fmt: skip
         self._kafka, self._clock, self._sources = kafka, clock, sinks
+        self._commits = commits
         self.expected: dict[str, Counter[str]] = {topic: Counter() for topic in sinks}
         self.words = {topic: Words() for topic in sinks}
         self.tokens = Tokens(kafka, clock)
@@ -283,6 +289,7 @@ class Checker:
                     raise Defect(f"the ledger has {window}, the topic has {len(values)} records")
 
     def _follow(self, partition: int, entry: LedgerRecord) -> None:
+        self._commits(entry)
         last = self.ledger.get(partition)
         if last is not None and entry.generation > last.generation and entry == replace(
             last, generation=entry.generation, outputs=()

@@ -114,6 +114,19 @@ SPREAD_BRANCHES = (
 )  # fmt: skip
 
 
+# The same of the seeds whose jobs have replicas.
+REPLICA_BRANCHES = (
+    "replica placed", "replica placed again", "replica promoted", "promoted in place",
+    "promoted by restart", "zombie fenced", "states compared", "outputs compared",
+    "ran again after a promotion",
+    "struck: primary", "struck: replica", "struck: both", "struck: twice", "struck: leader too",
+    "struck: zombie", "struck: lag", "struck: cut off", "struck: falls back",
+    "restored from log", "restored from checkpoint", "restored from scratch",
+    "checkpoint completed", "fragment failed", "state redistributed", "revision switched",
+    "safety", "liveness", "epoch with a watermark",
+)  # fmt: skip
+
+
 class TaskKilled(Exception):
     """Spark's view of a Python process that died during a task."""
 

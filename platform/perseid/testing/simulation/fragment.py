@@ -26,7 +26,6 @@ from perseid.testing.simulation.ports import (
     SimulatedColumnReader,
     SimulatedFiles,
     SimulatedLogReader,
-    SimulatedTransactions,
 )
 from perseid.testing.simulation.tasks import (
     Context,
@@ -47,6 +46,8 @@ from perseid.worker.dataflow.edges import Row
 from perseid.worker.dataflow.source import read_again
 from perseid.worker.epoch import memory
 from perseid.worker.recovery.restore import PartitionRestore
+from perseid.worker.sink import audit
+from perseid.worker.sink.audit import LedgerAudit
 from perseid.worker.sink.committed import committed_epochs
 
 ATTEMPTS_MAX = 4  # of one Spark task
@@ -67,15 +68,25 @@ class Fragment:
         self.spec, self.topics = self.context.spec, world.topics
         self.tokens = SimulatedLogReader(world.broker)
         self.pointers: tuple[CheckpointPointer, ...] = ()
-        self.stopping = False
+        self.stopping = self._follows = False
+        self._primary: Plan | None = None  # what it is to become
         self.life = FragmentLife(plan, incarnation, Word(world, self.context.progress()), self)
         self._pool: list[ProcessCache] = []  # idle Python processes
+        self._audit: LedgerAudit | None = None  # of a replica
+        self._audited_s = 0.0
+        self._replicated = 0  # the last epoch before the promotion
         self._levels = Levels(self) if self.context.split is not None else None
 
     def live(self) -> None:
         failure = self.life.run()
         if failure is not None:
             self.life.repeat(failure)
+
+    def promote(self, plan: Plan) -> bool:
+        """Lets the replica become the primary between two epochs; False when it has to restore."""
+        if self._follows:
+            self._primary = plan
+        return self._follows
 
     # Host ---------------------------------------------------------------------------------------
 
@@ -97,6 +108,8 @@ class Fragment:
         refuse_unharmed(self.world, error)
         if isinstance(error, FencedError) and "runs layout" in str(error):
             self.world.gates.hit("layout is over")
+        if isinstance(error, FencedError) and self.world.roles.is_zombie(self.plan):
+            self.world.gates.hit("zombie fenced")
         self.world.gates.hit("fragment stopped" if self.stopping else "fragment failed")
         return error
 
@@ -107,10 +120,12 @@ class Fragment:
 
     def fence(self) -> None:
         uuid, context = self.plan.job_uuid, self.context
-        adopt(context.files, STATE, uuid, self.layout.number, context.owner, context.replica)
+        with self.world.roles.taking_over(context.files, STATE, self.plan):
+            adopt(context.files, STATE, uuid, self.layout.number, context.owner, context.replica)
 
     def promoted(self, plan: Plan) -> None:
-        self.plan = plan
+        self.plan = self.context.plan = plan
+        self._audit = None
 
     def prepare(self, _base_offset: int) -> Callable[[], None]:
         return lambda: None
@@ -119,6 +134,9 @@ class Fragment:
         return self.pointers
 
     def begin(self, past: TokenHistory, done_epoch: int) -> None:
+        if self.plan.only.muted:
+            reader = SimulatedColumnReader(self.world.broker)
+            self._audit = LedgerAudit(self.plan, self.layout, reader, self.topics)
         if self._levels is not None:
             self._levels.inbox.begin(past, done_epoch)
 
@@ -127,9 +145,18 @@ class Fragment:
         return read_again(reader, source_plans(self.context), token)
 
     def follow(self, life: FragmentLife) -> None:
+        self._follows = True
+        try:
+            self._follow(life)
+        finally:
+            self._follows = False
+
+    def _follow(self, life: FragmentLife) -> None:
         looked_s = self.world.simulation.now_s
         topic, tokens = names.tokens(job.JOB), self.tokens
         while not self.stopping:
+            self._become_primary(life)
+            self._compare()
             if not tokens.read_from(topic, 0, life.offset, max_records=1, timeout_s=0.0):
                 self.world.simulation.sleep(TOKEN_POLL_S)
                 if self.world.simulation.now_s - looked_s > part_orders.LOOK_S:
@@ -144,9 +171,28 @@ class Fragment:
             if life.take(at, entry.value) is None:
                 self.world.gates.hit("void token")
 
+    def _become_primary(self, life: FragmentLife) -> None:
+        wanted, self._primary = self._primary, None
+        if wanted is not None and wanted.generation > self.plan.generation:
+            self._replicated = life.epoch
+            life.promote(wanted)
+            self.world.gates.hit("promoted in place")
+
+    def _compare(self) -> None:
+        """What a thread does on a worker (`LedgerAudit`)."""
+        now_s = self.world.simulation.now_s
+        if self._audit is not None and now_s - self._audited_s > audit.LOOK_S:
+            self._audited_s = now_s
+            self._audit.look()
+            for warning in self._audit.judged():
+                self.world.simulation.note(warning)
+            self.world.gates.hit("outputs compared")
+
     def after(self, order: EpochOrder) -> None:
         """Raises what can end a job between two epochs: a limit, or the revision's own code."""
         self.world.gates.hit("epoch ran")
+        if order.token.epoch <= self._replicated:
+            self.world.gates.hit("ran again after a promotion")
         if order.token.watermark_ms is not None:
             self.world.gates.hit("epoch with a watermark")
         self.world.simulation.note(f"ran epoch {order.token.epoch}")
@@ -156,7 +202,13 @@ class Fragment:
 
     # Epochs -------------------------------------------------------------------------------------
 
-    def execute(self, order: EpochOrder, _record: bytes) -> tuple[TaskReport, int]:
+    def execute(self, order: EpochOrder, record: bytes) -> tuple[TaskReport, int]:
+        done, took_ms = self._run(order, record)
+        if self._audit is not None:
+            self._audit.ran(order, done)
+        return done, took_ms
+
+    def _run(self, order: EpochOrder, _record: bytes) -> tuple[TaskReport, int]:
         if self._levels is not None:
             return run_levels(order, self.layout, self._levels.inbox, self._levels), EPOCH_MS
         rows: list[Row] = []
@@ -225,7 +277,7 @@ class Fragment:
 
     def ledgers(self) -> Callable[[], Mapping[int, int]]:
         found = committed_epochs(
-            self.plan, self.layout, SimulatedTransactions(self.world.broker),
+            self.plan, self.layout, self.context.transactions,
             LedgerReader(self.tokens, self.topics, self.context.clock),
         )  # fmt: skip
         return lambda: found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -141,6 +141,20 @@ class TotalsInTable(Totals):
     totals = Table(key=pa.string(), total=pa.int64(), n=pa.int64())
 
 
+class UnorderedTotals(Totals):
+    """Emits an epoch's rows in an order of chance: a replica makes other outputs."""
+
+    chance: ClassVar[random.Random] = random.Random()  # a history sets its own
+
+    def process(self, batch: dict[str, pa.Table], out: Emitter) -> None:
+        mine = Emitter("totals")
+        super().process(batch, mine)
+        table = mine.tables()[MAIN]
+        rows = list(range(table.num_rows))
+        self.chance.shuffle(rows)
+        out.emit(table.take(rows))
+
+
 class WindowedTotals(Totals):
     """Also keeps the words of a window of token time and drops them with it: a saw-tooth size."""
 
@@ -242,7 +256,7 @@ def expect_marked(rows: pa.Table, mark: int) -> None:
 CLASSES: dict[str, type[Operator]] = {
     "job:Totals": Totals, "job:TotalsInTable": TotalsInTable, "job:EchoedTotals": EchoedTotals,
     "job:Relay": Relay, "job:SidedTotals": SidedTotals, "job:SidedRelay": SidedRelay,
-    "job:WindowedTotals": WindowedTotals,
+    "job:WindowedTotals": WindowedTotals, "job:UnorderedTotals": UnorderedTotals,
 }  # fmt: skip
 
 
@@ -267,6 +281,8 @@ class Shape:
     spread: int = 1  # of its placement: fragments, if there are as many partitions
     parted: bool = False  # two components that exchange no rows, one for each source
     written: bool = False  # a sink also has the records of a source as they come
+    replicas: bool = False  # a fragment has a replica on another worker
+    unordered: bool = False  # the order of the outputs is not deterministic
 
     @classmethod
     def draw(cls, chance: random.Random) -> Shape:
@@ -298,6 +314,23 @@ class Shape:
             written=chance.random() < 0.3,
         )
 
+    @classmethod
+    def draw_replicated(cls, chance: random.Random) -> Shape:
+        """Draws a job with replicas, which need two workers."""
+        feeding = chance.choice(["", "", "", "echoed", "sided"])
+        return replace(
+            cls.draw(chance),
+            workers=chance.choice([2, 2, 3]),
+            hosts=chance.choice([1, 2, 2]),
+            relays=chance.choice([1, 2]) if feeding else chance.choice([0, 0, 2]),
+            period_s=chance.choice([1.0, 2.0, 5.0]),
+            timed=chance.random() < 0.2,
+            echoed=feeding == "echoed",
+            sided=feeding == "sided",
+            retains=chance.random() < 0.2,
+            replicas=True,
+        )
+
     @property
     def sources_of_sinks(self) -> dict[str, frozenset[str]]:
         """By topic of a sink, the sources of its rows."""
@@ -313,6 +346,7 @@ class Shape:
         use = f"job:{kind}Totals" + ("InTable" if self.in_table and not kind else "")
         echo = {"Sided": {"echo": "relay.back"}, "Echoed": {"echo": "relay"}}.get(kind, {})
         use = "job:WindowedTotals" if self.size_timed else use
+        use = "job:UnorderedTotals" if self.unordered else use
         operators = {
             "totals": OperatorSpec(
                 inputs={"left": "left", **({} if self.parted else {"right": "right"}), **echo},
@@ -343,8 +377,10 @@ class Shape:
             },
             operators=operators,
             sinks=sinks,
-            fault_tolerance=FaultToleranceSpec(checkpoint=checkpoint),
-            epoch=EpochSpec(max_records=40),
+            fault_tolerance=FaultToleranceSpec(
+                checkpoint=checkpoint, replicas="all" if self.replicas else 0
+            ),
+            epoch=EpochSpec(max_records=10 if self.replicas else 40),  # 10: often two in flight
             placement=PlacementSpec(spread=self.spread),
         )
 

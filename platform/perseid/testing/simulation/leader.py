@@ -13,7 +13,7 @@ from perseid.coordinator import invariants, token_time
 from perseid.coordinator.core import decide
 from perseid.coordinator.job.program import Program
 from perseid.coordinator.leadership import PROOFS_PER_SESSION, Lease, LeaseKeeper
-from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.loading import Clients, Known, Loader
 from perseid.coordinator.looking import Looking, Sources
 from perseid.coordinator.model import ClusterState
@@ -258,6 +258,8 @@ class Life:
         for token in (a.token for a in actions if isinstance(a, act.AppendToken)):
             self.world.checker.tokens.issues(token)
         after = self.state.jobs.get(job.JOB)
+        if after is not None and after.phase in OWNED:
+            self.world.look_at_done(after.done)
         self._looking.follow(event, jobs)
         if after is not None and (before is None or before.phase is not after.phase):
             self.world.simulation.note(f"job {after.phase.value}: {after.transition_log[-1:]}")
@@ -315,6 +317,8 @@ class Life:
 
     def _log_change(self, plan: Plan) -> None:
         """Counts the branch of the plan's change."""
+        if self.world.shape.replicas:
+            self.world.roles.look()  # the next plan may be written before the next event
         if len(plan.assignments) > 1:
             self.world.gates.hit("several fragments")
             if len({a.owner for a in plan.assignments}) > 1:

@@ -53,18 +53,20 @@ class Tally:
 
 
 def play(
-    seeds: Iterable[int], processes: int | None = None, *, spread: bool = False
-) -> Iterator[Outcome]:
+    seeds: Iterable[int], processes: int | None = None, *, spread: bool = False,
+    replicas: bool = False,
+) -> Iterator[Outcome]:  # fmt: skip
     """Yields outcomes in the order of `seeds`; only failed ones have traces."""
     count = processes or len(os.sched_getaffinity(0))
     with multiprocessing.get_context("spawn").Pool(count) as pool:
-        yield from pool.imap(partial(_played, spread=spread), seeds, chunksize=CHUNK)
+        played = partial(_played, spread=spread, replicas=replicas)
+        yield from pool.imap(played, seeds, chunksize=CHUNK)
 
 
-def _played(seed: int, *, spread: bool) -> Outcome:
-    outcome = run(seed, spread=spread)
+def _played(seed: int, *, spread: bool, replicas: bool) -> Outcome:
+    outcome = run(seed, spread=spread, replicas=replicas)
     if seed % TWICE_EVERY == 0 and not outcome.error:
-        again = run(seed, spread=spread)
+        again = run(seed, spread=spread, replicas=replicas)
         if again.trace_hash != outcome.trace_hash:
             outcome = replace(outcome, error="played twice, it had two histories")
     return outcome if outcome.error else replace(outcome, lines=())

@@ -18,7 +18,7 @@ from perseid.testing.kafka import (
     SequenceCheck,
 )
 from perseid.testing.kafka_model import ModelKafka, ModelTransaction
-from perseid.testing.simulation.engine import Simulation
+from perseid.testing.simulation.engine import Defect, Simulation
 from perseid.testing.simulation.faults import Gates
 from perseid.testing.simulation.network import TIMEOUT_S, Cut, Network
 from perseid.testing.store import MemoryStore
@@ -149,10 +149,10 @@ class SimulatedColumnReader(FakeColumnReader):
 
 
 class SimulatedTransactions:
-    """`perseid.topics.transactions.Transactions`."""
+    """`perseid.topics.transactions.Transactions`. `muted`: whether it is a defect to use them."""
 
-    def __init__(self, broker: SimulatedBroker) -> None:
-        self._broker = broker
+    def __init__(self, broker: SimulatedBroker, muted: Callable[[], bool] = lambda: False) -> None:
+        self._broker, self._muted = broker, muted
 
     def prepare(self, transactional_id: str, batch_bytes: int) -> None:
         """Connecting takes no time here."""
@@ -165,6 +165,8 @@ class SimulatedTransactions:
         lasting_s: float | None = None,
     ) -> SimulatedTransaction:  # fmt: skip
         kafka = self._broker.kafka
+        if self._muted():
+            raise Defect(f"a replica fences the producer of {transactional_id}")
         epoch = self._broker.call("acquire", lambda: kafka.fence(transactional_id))
         return SimulatedTransaction(
             self._broker, transactional_id, epoch, lasting_s or TRANSACTION_S

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from perseid.coordinator import log_trimming, splits, trimming
 from perseid.errors import RetryableError, UndecidedTransaction, settling
-from perseid.testing.simulation import again, job, mishaps
+from perseid.testing.simulation import again, job, mishaps, nemesis
 from perseid.testing.simulation.engine import START_S, Defect, Process, Reported, Simulation
 from perseid.testing.simulation.faults import SHUFFLE_STRENGTH, Faults
 from perseid.testing.simulation.job import Shape
@@ -34,12 +34,14 @@ RESCALED = 7  # modulo 17: the numbers of operator partitions change
 AT_ONCE = 5  # modulo 7: states are copied at once
 APPLIED = 3  # modulo 11: revisions are applied, with a random generator of their own
 CLOCKS_SET = 1  # modulo 5: wall clocks are set
+REPLICATED = 23  # modulo 31: jobs have replicas, and strikes at their workers
 SHUFFLED = 3  # modulo 29: rows of shuffles are lost or doubled
 APPLY_CHANCE = 0.15  # per second
 SAFETY_SHARE = 0.25  # of the seeds
 MORE_FAULTS_S = 10.0
 FINISH_S = 150.0  # a failure's longest pause is 30 s, a transaction's 10 s
 LOSS_S = 120.0  # in addition: an undecided ledger is awaited twice for 90 s before it is reported
+PROTECTED_S = 60.0  # until a replica that failed, perhaps several times, is there again
 CHECKPOINT_S = 60.0  # for a checkpoint that the user requests at the end
 ASKING = 10  # in one of so many seeds the user asks for a checkpoint every second, and at the end
 SPLIT_RECORDS_MIN = 20  # instead of 20,000, so that small epochs have several splits too
@@ -82,12 +84,13 @@ class Outcome:
 
 
 def run(
-    seed: int, shape: Shape | None = None, script: Script | None = None, *, spread: bool = False
-) -> Outcome:
+    seed: int, shape: Shape | None = None, script: Script | None = None, *, spread: bool = False,
+    replicas: bool = False,
+) -> Outcome:  # fmt: skip
     """Plays one seed to its end. Without `shape` the seed draws one, and what the user does.
 
     With a `script` only its faults happen, and the job must finish in time. `spread`: the drawn job
-    may be several fragments.
+    may be several fragments. `replicas`: it has replicas.
     """
     with (
         Simulation(seed) as simulation, small_numbers(), short_transactions(), without_logs(),
@@ -97,28 +100,14 @@ def run(
         if seed % 29 == SHUFFLED and script is None:
             faults.shuffle = SHUFFLE_STRENGTH
         strengths = faults.described()
-        drawn = Shape.draw(simulation.random)
-        drawn = replace(drawn, timed=seed % 9 == TIMED)
-        if seed % 13 == ECHOED:
-            drawn = replace(drawn, echoed=True, relays=max(drawn.relays, 1))
-        if seed % 17 == SIDED:
-            drawn = replace(drawn, sided=True, relays=max(drawn.relays, 1))
-        if seed % 19 == RETAINING:
-            drawn = replace(drawn, retains=True)
-        if spread:
-            drawn = Shape.draw_spread(Random(f"spread of {seed}"))
+        drawn = _drawn(simulation, seed, spread=spread, replicas=replicas)
         safety = simulation.random.random() < SAFETY_SHARE and script is None
         mode = Mode.SAFETY if safety else Mode.LIVENESS
         world = World(simulation, faults, shape or drawn)
         if script is not None:
             script(simulation, world)
         if shape is None:
-            world.asks = seed % ASKING == ASKING - 1
-            world.rescales = seed % 17 == RESCALED
-            world.at_once = seed % 7 == AT_ONCE
-            world.applies = Random(f"revisions of {seed}") if seed % 11 == APPLIED else None
-            if seed % 5 == CLOCKS_SET:
-                mishaps.set_clocks(world, Random(f"clocks of {seed}"))
+            _draw_user(world, seed)
         error = ""
         try:
             _play(simulation, world, mode)
@@ -133,8 +122,35 @@ def run(
         return Outcome(
             seed, mode, error, simulation.trace_hash, tuple(simulation.lines), strengths,
             world.gates.struck, simulation.now_s - START_S, simulation.events,
-            again.command(seed, shape, script, spread=spread),
+            again.command(seed, shape, script, spread=spread, replicas=replicas),
         )  # fmt: skip
+
+
+def _drawn(simulation: Simulation, seed: int, *, spread: bool, replicas: bool) -> Shape:
+    """The job that a seed draws. What is not of all seeds draws from generators of its own."""
+    drawn = replace(Shape.draw(simulation.random), timed=seed % 9 == TIMED)
+    if spread:
+        return Shape.draw_spread(Random(f"spread of {seed}"))
+    if replicas:
+        return Shape.draw_replicated(Random(f"replicas of {seed}"))
+    if seed % 13 == ECHOED:
+        drawn = replace(drawn, echoed=True, relays=max(drawn.relays, 1))
+    if seed % 17 == SIDED:
+        drawn = replace(drawn, sided=True, relays=max(drawn.relays, 1))
+    if seed % 31 == REPLICATED:
+        drawn = replace(drawn, replicas=True, workers=max(drawn.workers, 2))
+    return replace(drawn, retains=True) if seed % 19 == RETAINING else drawn
+
+
+def _draw_user(world: World, seed: int) -> None:
+    """What the user of a drawn job does, and what befalls its workers."""
+    world.asks = seed % ASKING == ASKING - 1
+    world.rescales = seed % 17 == RESCALED
+    world.at_once = seed % 7 == AT_ONCE
+    world.applies = Random(f"revisions of {seed}") if seed % 11 == APPLIED else None
+    world.strikes = Random(f"strikes of {seed}") if world.shape.replicas else None
+    if seed % 5 == CLOCKS_SET:
+        mishaps.set_clocks(world, Random(f"clocks of {seed}"))
 
 
 @contextmanager
@@ -212,6 +228,8 @@ def _heal(simulation: Simulation, world: World) -> None:
         raise Defect(f"not finished {finish_s} s after the last fault")
     if world.asks:
         _await_checkpoint(simulation, world)
+    if world.protects:
+        _await_protection(simulation, world)
     if not world.tails_lost:
         checker.check_totals()
 
@@ -221,6 +239,12 @@ def _await_checkpoint(simulation: Simulation, world: World) -> None:
     until_s = simulation.now_s - START_S + CHECKPOINT_S
     if not _run(simulation, until_s, lambda: world.finished and world.checkpoint_epoch > above):
         raise Defect(f"no checkpoint {CHECKPOINT_S} s after it was asked for")
+
+
+def _await_protection(simulation: Simulation, world: World) -> None:
+    until_s = simulation.now_s - START_S + PROTECTED_S
+    if not _run(simulation, until_s, lambda: world.finished and world.protected):
+        raise Defect(f"no replica has run the last token {PROTECTED_S} s after the last fault")
 
 
 def _run(simulation: Simulation, until_s: float, done: Callable[[], bool] = lambda: False) -> bool:
@@ -260,6 +284,8 @@ def _user(simulation: Simulation, world: World) -> None:
             _rescale(simulation, world)
         if world.applies is not None and world.applies.random() < APPLY_CHANCE:
             world.apply(world.applies)
+        if world.strikes is not None:
+            nemesis.strike(world, world.strikes)
     simulation.after(1.0, lambda: _user(simulation, world))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import partial
+from random import Random
 from typing import ClassVar, Protocol
 
 from perseid.jobs.model.layout import build
@@ -394,15 +395,39 @@ class PartLost:
             world.gates.hit("ahead of the lost part")
 
 
+@dataclass
+class Diverging(Swarm):
+    """A replica makes other outputs: it ends with that error, and the job gets no other replica."""
+
+    name: ClassVar[str] = "diverging"
+    SHAPE: ClassVar[Shape] = Shape(
+        workers=3, hosts=1, totals=1, relays=0, every_s=0.5, replicas=True, unordered=True
+    )  # fmt: skip
+
+    def __call__(self, simulation: Simulation, world: World) -> None:
+        super().__call__(simulation, world)
+        world.roles.diverges = True
+        job.UnorderedTotals.chance = Random(simulation.random.random())
+        simulation.after(world.shape.input_s, partial(self._look, world))
+
+    def _look(self, world: World) -> None:
+        plan = world.roles.plan
+        if not world.gates.struck["diverged"]:
+            raise Defect("a replica has made other outputs, and nothing was compared")
+        if plan is None or plan.replicas:
+            raise Defect(f"a replica has made other outputs, and the job has one: {plan}")
+
+
 _KINDS = (
     LedgerCut, SourceCut, LateAnswers, Overtaken, Rescaled, Swarm, DamagedLogs, Corrected, Slow,
-    PartLost,
+    PartLost, Diverging,
 )  # fmt: skip
 SCRIPTS: dict[
     str,
     type[
         Corrected
         | DamagedLogs
+        | Diverging
         | LateAnswers
         | LedgerCut
         | Overtaken

@@ -49,7 +49,7 @@ from perseid.testing.simulation.ports import (
 from perseid.testing.simulation.world import STATE, World
 from perseid.topics.ledger import LedgerReader
 from perseid.topics.log import ProgressLog
-from perseid.topics.records import PartDone, PartFailed
+from perseid.topics.records import PartDone, PartFailed, Token
 from perseid.topics.transactions import SinkBatch
 from perseid.worker.checkpoint import part_orders
 from perseid.worker.checkpoint.parts import PartOrder, StateCopy, fold, make
@@ -68,15 +68,22 @@ CHUNK_BYTES = 20, 200  # of sets in buffers
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Context:
-    """What all tasks of a fragment share. `whole`: the layout with all operator partitions."""
+    """What all tasks of a fragment share. `whole`: the layout with all operator partitions.
+
+    `plan`: changes when the fragment is promoted. `owner`: the name of its directory, which stays.
+    """
 
     world: World
     files: MemoryFiles
     plan: Plan
     incarnation: str
     alive: set[Mark] = field(default_factory=set)  # live Python processes
+    owner: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.owner = owner_name(self.plan.generation, self.incarnation)
 
     @property
     def spec(self) -> JobSpec:
@@ -129,10 +136,6 @@ class Context:
         return share_of(job.JOB, task.operator, operator, kind, task.partition)
 
     @property
-    def owner(self) -> str:
-        return owner_name(self.plan.generation, self.incarnation)
-
-    @property
     def owned(self) -> str:
         number, uuid = self.layout.number, self.plan.job_uuid
         return owner_directory(STATE, uuid, number, self.owner, self.replica)
@@ -147,6 +150,10 @@ class Context:
     def log(self, task: Task) -> StateLog:
         directory = log_directory(self.owned, task.operator, task.partition)
         return StateLog(self.files, directory, self.identity(task), retains=self.world.retains)
+
+    @property
+    def transactions(self) -> SimulatedTransactions:
+        return SimulatedTransactions(self.world.broker, lambda: self.plan.only.muted)
 
     @property
     def clock(self) -> SimulatedClock:
@@ -200,7 +207,7 @@ class ProcessCache:
         share = self.context.share(task)
         operator = share.make(share.partition, share.parallelism)
         return WatchedState(
-            self.context.world.gates, operator, bind(operator), self.context.log(task),
+            self.context, task, operator, bind(operator), self.context.log(task),
             feeds_back=self.context.graph.feeds_back(task.operator), at_once=self._at_once,
         )  # fmt: skip
 
@@ -218,7 +225,7 @@ class ProcessCache:
             job.JOB, plan.job_uuid, self.layout.number, task.operator, task.partition,
             task.ledger, after_epoch=plan.base_epoch,
         )  # fmt: skip
-        transactions, clock = SimulatedTransactions(world.broker), self.context.clock
+        transactions, clock = self.context.transactions, self.context.clock
         return WatchedSink(world.gates, who, transactions, self.ledger, world.topics, clock=clock)
 
     def tables(
@@ -269,6 +276,8 @@ class ProcessCache:
         forget_layouts(self.context.files, STATE, self.context.plan.job_uuid, self.layout.number)
 
     def upload(self, part: PartOrder, copy: StateCopy | None) -> None:
+        if self.context.plan.only.muted:
+            raise Defect(f"a replica orders a part of a checkpoint: {part}")
         part_orders.note(self.context.files, part, self.mark)
         self._upload_soon(part, copy)
 
@@ -290,16 +299,21 @@ def waited_for(work: Callable[[], T]) -> Callable[[], T]:
 
 
 class WatchedState(PartitionState):
-    """Marks a gate when an epoch was logged already."""
+    """Marks a gate when an epoch was logged already, and compares the copies of a state."""
 
-    def __init__(self, gates: Gates, *of: Any, **more: Any) -> None:
+    def __init__(self, context: Context, task: Task, *of: Any, **more: Any) -> None:
         super().__init__(*of, **more)
-        self._gates = gates
+        self._context, self._task = context, task
 
-    def run(self, *of: Any) -> EpochResult:
-        result = super().run(*of)
+    def run(self, token: Token, token_offset: int, *of: Any) -> EpochResult:
+        result = super().run(token, token_offset, *of)
+        world = self._context.world
         if result.retained:
-            self._gates.hit("output retained")
+            world.gates.hit("output retained")
+        if world.shape.replicas and self.epoch == token.epoch:
+            state = {name: primitive.snapshot() for name, primitive in self.live.items()}
+            log = self._context.plan.only.log
+            world.roles.ran(self._task, token, token_offset, log, state, result.outputs)
         return result
 
 

@@ -12,7 +12,7 @@ from perseid.testing.simulation import job, mishaps
 from perseid.testing.simulation.engine import Process
 from perseid.testing.simulation.fragment import Fragment
 from perseid.testing.simulation.world import STATE, World
-from perseid.worker.fragments import Key, by_fragment, outdated
+from perseid.worker.fragments import Key, by_fragment, outdated, promotes
 
 LOOK_S = 0.2
 LOOKS_MAX = 5  # turns without reading the plans, unless a watch has reported a change
@@ -97,7 +97,8 @@ class WorkerLife:
         plans = plan.for_worker(self.incarnation) if plan is not None else ()
         mine = by_fragment({job.JOB: plans})
         for key in outdated(self._fragments, mine):
-            self._fragments.pop(key).stopping = True
+            if not self._promoted(self._fragments[key], mine.get(key)):
+                self._fragments.pop(key).stopping = True
         for key, one in mine.items():
             if key not in self._fragments:
                 self._fragments[key] = self._started(one)
@@ -106,8 +107,18 @@ class WorkerLife:
             for fragment in self._fragments.values():
                 fragment.pointers = found.pointers
 
+    def _promoted(self, fragment: Fragment, wanted: Plan | None) -> bool:
+        """Whether the fragment becomes the primary in place, now or soon."""
+        if wanted is None or not promotes(fragment.plan, wanted):
+            return False
+        if fragment.promote(wanted):
+            return True
+        self.world.gates.hit("promoted by restart")
+        return False
+
     def _started(self, plan: Plan) -> Fragment:
         fragment = Fragment(self.world, self.group, self.files, plan, self.incarnation)
         which = "" if plan.only.split is None else f" f{plan.only.fragment}"
+        which += " replica" if plan.only.muted else ""
         self._spawn(f"{self.incarnation} g{plan.generation}{which}", fragment.live)
         return fragment

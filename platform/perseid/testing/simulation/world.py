@@ -35,6 +35,7 @@ from perseid.testing.simulation.ports import (
     SimulatedStore,
     SimulatedTopics,
 )
+from perseid.testing.simulation.roles import Roles
 from perseid.testing.store import MemoryStore
 from perseid.worker.dataflow.edges import CHUNK_BYTES
 
@@ -79,13 +80,16 @@ class World:
         self.retains = shape.retains
         self.at_once = False  # small states with many changes are copied at once
         self.applies: random.Random | None = None  # a generator of its own for applied revisions
+        self.strikes: random.Random | None = None  # of its own, at the workers of both roles
         self.revisions = 1
         self.broken: dict[str, str] = {}  # where the code of an archive raises, see `run_into`
         self.dies = False  # instead of raising, the process dies
         self.expected_error = RAISED  # text of errors that the user will correct
         self._pids = self._attempts = 0
+        self._done = 0  # the epoch that the last leader took for done
         simulation.after(FLUSH_S, self._flush)
-        self.checker = Checker(self.kafka, shape.sources_of_sinks, self.clock)
+        self.roles = Roles(self.kafka, self.zookeeper.tree, self.gates.hit)
+        self.checker = Checker(self.kafka, shape.sources_of_sinks, self.clock, self.roles.commits)
         self.registry = Registry(self.zookeeper.session())  # the user's, without faults
         self.kept = Kept(self.kafka, self.registry)
         self.edges = Edges(
@@ -97,10 +101,22 @@ class World:
 
     def look(self) -> None:
         """Raises Defect when an invariant is violated."""
+        if self.shape.replicas:
+            self.roles.look()
         self.checker.look()
         self.kept.look()
         if self.shape.spread > 1:
             self.edges.look()
+
+    def look_at_done(self, epoch: int) -> None:
+        """A leader takes `epoch` for done: all have committed it. Raises Defect."""
+        plan = self.roles.plan
+        if epoch == self._done or plan is None or self.tails_lost:
+            return
+        self._done, ledger = epoch, self.checker.ledger
+        partitions = range(build(self.specs[plan.archive], plan.layout).ledger_partitions)
+        committed = min((ledger[p].epoch if p in ledger else 0 for p in partitions), default=epoch)
+        self.roles.counts(epoch, max(committed, plan.base_epoch))
 
     @property
     def chunk_bytes(self) -> int:
@@ -228,6 +244,18 @@ class World:
         return found.pointers[0].epoch if found is not None else 0
 
     @property
+    def protects(self) -> bool:
+        """Whether the job has a replica in the end. Lost input cannot be read a second time."""
+        shape = self.shape
+        lost = self.tails_lost or self.input_lost or self.roles.diverges
+        return shape.replicas and shape.workers > 1 and not lost
+
+    @property
+    def protected(self) -> bool:
+        """Whether each fragment has a replica that has run the last token."""
+        return self.roles.protected(self.checker.tokens.epoch)
+
+    @property
     def finished(self) -> bool:
         """Whether all input is in all sinks. Asked after every event.
 
@@ -264,6 +292,7 @@ class World:
             self.gates.hit("tails lost")
             self.tails_lost = True
             self.checker.start_again()
+            self.roles.start_again()
 
     def _flush(self) -> None:
         self.disk.flush()
