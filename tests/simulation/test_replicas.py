@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perseid.testing.simulation.faults import REPLICA_BRANCHES
 from perseid.testing.simulation.many import Tally, play
 from perseid.testing.simulation.scenario import run
-from perseid.testing.simulation.scripts import Diverging
+from perseid.testing.simulation.scripts import Corrected, Diverging, Rescaled
 
 SEEDS, SEEDS_OF_MATRIX = 100, 2000
 FIRST = 5000
@@ -49,3 +51,32 @@ def test_a_replica_that_makes_other_outputs_is_reported(seed: int) -> None:
     outcome = run(seed, Diverging.SHAPE, Diverging(switch=0.02))
     assert not outcome.error, outcome.explain()
     assert outcome.struck["diverged"]
+
+
+HARD = Corrected(
+    switch=0.1, twin_task=0.01, kill_task=0.01, kill_worker=0.003, kill_leader=0.02,
+    pause_worker=0.004, kafka_unanswered=0.02, kafka_late=0.02, zookeeper_unknown=0.02,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("where", ["source", "totals-0", "after"])
+def test_code_that_raises_in_both_roles_is_corrected(where: str) -> None:
+    ended = 0
+    for seed in range(2):
+        shape = replace(Corrected.SHAPE, workers=3, replicas=True)
+        outcome = run(seed, shape, replace(HARD, where=where))
+        assert not outcome.error, outcome.explain()
+        ended += sum(
+            outcome.struck[what]
+            for what in ("tokens taken back", "epoch ended by another revision",
+                         "only settings differ")
+        )  # fmt: skip
+    assert ended
+
+
+@pytest.mark.parametrize("what", ["worker", "leader"])
+def test_another_parallelism_has_a_replica_of_its_own(what: str) -> None:
+    shape = replace(Rescaled.SHAPE, workers=3, replicas=True)
+    outcome = run(1, shape, Rescaled(what, 0.9))
+    assert not outcome.error, outcome.explain()
+    assert outcome.struck["replica placed again"] >= len(Rescaled.SIZES)

@@ -85,6 +85,7 @@ class World:
         self.broken: dict[str, str] = {}  # where the code of an archive raises, see `run_into`
         self.dies = False  # instead of raising, the process dies
         self.expected_error = RAISED  # text of errors that the user will correct
+        self.renamed = False  # a revision with the same files was applied
         self._pids = self._attempts = 0
         self._done = 0  # the epoch that the last leader took for done
         simulation.after(FLUSH_S, self._flush)
@@ -194,6 +195,7 @@ class World:
         assert stored is not None
         self.revisions += 1
         archive = stored.value.archive if same_files else f"archive-{self.revisions}"
+        self.renamed = self.renamed or same_files
         self.specs.setdefault(archive, self.shape.spec)
         changed = replace(
             stored.value, revision=f"r{self.revisions}", archive=archive,
@@ -245,10 +247,15 @@ class World:
 
     @property
     def protects(self) -> bool:
-        """Whether the job has a replica in the end. Lost input cannot be read a second time."""
-        shape = self.shape
-        lost = self.tails_lost or self.input_lost or self.roles.diverges
-        return shape.replicas and shape.workers > 1 and not lost
+        """Whether the job has a replica in the end. Lost input cannot be read a second time.
+
+        Nor does a replica run tokens of an earlier name of its revision: it waits for a checkpoint
+        after them, which stays away while the newest ones need a damaged file.
+        """
+        shape, waits = self.shape, self.renamed and self.damaged
+        lost = self.tails_lost or self.input_lost
+        wanted = shape.replicas and shape.workers > 1 and not self.roles.diverges
+        return wanted and not lost and not waits
 
     @property
     def protected(self) -> bool:
