@@ -21,7 +21,8 @@ from perseid.errors import UsageError
 
 COLUMNS = ("figure", "query", "setting", "x", "system", "version", "guarantee", "rows_per_s",
            "ratio", "time_ratio", "messages_out", "messages_per_line", "p50_ms", "p99_ms",
-           "p50_ratio", "p99_ratio", "seconds", "seconds_each", "state_bytes", "totals_right",
+           "p50_ratio", "p99_ratio", "seconds", "p95_s", "max_s", "seconds_each", "lost",
+           "duplicated", "wrong", "state_bytes", "totals_right",
            "rss_mb", "checkpoints", "us_per_record", "memory_bytes", "memory_peak_bytes",
            "bytes_per_key", "peak_bytes_per_key", "mb_per_minute", "restore_s", "mb_per_s", "chain",
            "read_bytes", "checkpoints_taken", "full_snapshots", "checkpoint_bytes", "checkpoint_s",
@@ -58,7 +59,10 @@ def bench(
         typer.Option("--runs", min=1, help="Runs (5), cases a point (100) or seeds (40)."),
     ] = None,
     state: Annotated[
-        str | None, typer.Option("--state", help="recovery: size of the state (100MB).")
+        str | None, typer.Option("--state", help="recovery, promotion: size of the state (100MB).")
+    ] = None,
+    kills: Annotated[
+        int | None, typer.Option("--kills", min=1, help="promotion: of the primary's worker (20).")
     ] = None,
     lines: Annotated[
         int | None,
@@ -88,20 +92,21 @@ def bench(
     wordcount: lines/s at saturation, latency at 500 lines/s, peak memory. running-sum and map:
     records/s when every record is answered, with state and without. latency: at 500 and 5,000
     records/s. recovery: seconds from kill -9 of the worker to new output, with and without the warm
-    second worker. spread: a job of two levels on one worker against three. checkpoint: speed with
-    checkpoints against without, and their moment. restore: seconds to come back from the store.
+    second worker. spread: a job of two levels on one worker against three. promotion: seconds from
+    kill -9 of the primary's worker to output of its replica. checkpoint: speed with checkpoints
+    against without, and their moment. restore: seconds to come back from the store.
     scale: cost as keys, operator partitions and jobs grow.
     nexmark: events/s of its seven queries, each judged by a plain computation. coordinator: what
     many idle jobs cost the leader.
     planners: the papers' experiments on the planners, and simulation: seeds/s, both
     without a cluster. A try-out: `perseid bench map --records 5000 --runs 1`.
     """
-    given = {"--peer": peer, "--state": state, "--lines": lines, "--records": records,
-             "--seconds": seconds, "--sizes": sizes, "--keys": keys, "--partitions": partitions,
-             "--jobs": jobs, "--minutes": minutes, "--master": master,
+    given = {"--peer": peer, "--state": state, "--kills": kills, "--lines": lines,
+             "--records": records, "--seconds": seconds, "--sizes": sizes, "--keys": keys,
+             "--partitions": partitions, "--jobs": jobs, "--minutes": minutes, "--master": master,
              "--state-dir": state_dir}  # fmt: skip
-    asked = Asked(_peers(name, given), runs, parse_size("--state", state), lines, records, seconds,
-                  *parse_sizes("--sizes", sizes, may_be_timed=name == "checkpoint"),
+    asked = Asked(_peers(name, given), runs, parse_size("--state", state), kills, lines, records,
+                  seconds, *parse_sizes("--sizes", sizes, may_be_timed=name == "checkpoint"),
                   parse_numbers("--keys", keys), parse_numbers("--partitions", partitions),
                   parse_numbers("--jobs", jobs), minutes, master, state_dir)  # fmt: skip
     if plot is not None:

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import json
 import random
+import threading
+import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import tee
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from perseid.testing.running import RunningCluster
 
 Row = dict[str, Any]
+Replicas = Literal[0, "all"]
+TICK_S, TICK_ROWS = 0.05, 10  # of `RankedJob.fed`
 
 JOB = """\
 name: {name}
@@ -29,7 +35,7 @@ operators:
 sinks:
   ranked: {{input: second, topic: {name}-out, format: json, key: b, partitions: 4}}
 epoch: {{target: "200ms", maxRecords: 300}}
-faultTolerance: {{checkpoint: {{period: "3s"}}}}
+faultTolerance: {{checkpoint: {{period: "3s"}}, replicas: {{budget: {replicas}}}}}
 """
 CODE = """\
 from collections import Counter
@@ -82,8 +88,12 @@ class RankedJob:
         self._chance = random.Random(name)
         running.topic(f"{name}-in", 4)
 
-    def apply(self, spread: int, parallelism: int = 3, version: int = 1) -> None:
-        text = JOB.format(name=self.name, spread=spread, parallelism=parallelism)
+    def apply(
+        self, spread: int, parallelism: int = 3, version: int = 1, replicas: Replicas = 0
+    ) -> None:
+        text = JOB.format(
+            name=self.name, spread=spread, parallelism=parallelism, replicas=replicas
+        )  # fmt: skip
         (self._folder / "job.yaml").write_text(text)
         code = CODE.replace("VERSION = 1", f"VERSION = {version}")
         (self._folder / "ranks.py").write_text(code)
@@ -91,15 +101,38 @@ class RankedJob:
 
     def feed(self, count: int) -> None:
         """Sends rows; those of one `a` are in one partition, so their order is known."""
-        begin, chance = len(self.rows), self._chance
-        made: list[Row] = [
-            {"i": i, "a": f"a{chance.randrange(40)}", "b": f"b{chance.randrange(15)}"}
-            for i in range(begin, begin + count)
-        ]
-        self.rows += made
+        self._send(self._made() for _ in range(count))
+
+    @contextmanager
+    def fed(self) -> Iterator[list[int]]:
+        """Rows come meanwhile, TICK_ROWS each TICK_S; yields the times of the ticks, in ms."""
+        times_ms: list[int] = []
+        ended = threading.Event()
+
+        def ticking() -> Iterator[Row]:
+            while not ended.wait(TICK_S):
+                times_ms.append(time.time_ns() // 1_000_000)
+                for _ in range(TICK_ROWS):
+                    yield self._made()
+
+        thread = threading.Thread(target=self._send, args=(ticking(),))
+        thread.start()
+        try:
+            yield times_ms
+        finally:
+            ended.set()
+            thread.join()
+
+    def _made(self) -> Row:
+        a, b = f"a{self._chance.randrange(40)}", f"b{self._chance.randrange(15)}"
+        self.rows.append({"i": len(self.rows), "a": a, "b": b})
+        return self.rows[-1]
+
+    def _send(self, rows: Iterator[Row]) -> None:
+        values, keys = tee(rows)
         self._running.produce(
-            f"{self.name}-in", [json.dumps(row).encode() for row in made],
-            [row["a"].encode() for row in made],
+            f"{self.name}-in", (json.dumps(row).encode() for row in values),
+            (row["a"].encode() for row in keys),
         )  # fmt: skip
 
     def judge(self) -> list[Row]:

@@ -6,34 +6,27 @@ Every output is compared with the input row by row; see `support.ranks`.
 from __future__ import annotations
 
 import json
-import signal
 import threading
-import time
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 
 import pytest
 from confluent_kafka import Producer
 
-from perseid.embedded.identity import send
 from perseid.records import Plan
-from perseid.records.marks import mark
 from perseid.registry import Registry
 from perseid.testing.running import RunningCluster
-from perseid.testing.verify.read import read_topic
 from perseid.testing.wait import until
 from perseid.topics.admin import TopicAdmin
 from support.ranks import RankedJob
+from support.silences import APPEND_TIMES, lasts, not_restarted, now_ms, silences_s, times_ms
 
 WORKERS = 3
 LOAD = 1500  # rows: five epochs at least, so that what is killed has work
 PLACED_S = 300.0
-APPEND_TIMES = {"message.timestamp.type": "LogAppendTime"}
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +87,7 @@ def plans_of(running: RunningCluster, job: str) -> Iterator[Plans]:
 def test_workers_and_the_leader_die_or_stand_still_and_every_row_comes_once(
     three: RunningCluster, tmp_path: Path
 ) -> None:
-    """Each worker in turn, two at once, the leader; then one is paused and comes back."""
+    """Each worker in turn, two at once, leader and broker; then one is paused and comes back."""
     job = RankedJob(three, tmp_path, "spread")
     job.apply(spread=WORKERS)
     job.feed(LOAD)
@@ -106,6 +99,7 @@ def test_workers_and_the_leader_die_or_stand_still_and_every_row_comes_once(
             under_load(three, job, [plans.worker(fragment)])
         under_load(three, job, two_of({plans.worker(fragment) for fragment in fragments}))
         under_load(three, job, [three.leader()])
+        under_load(three, job, ["kafka"])
         three.wait_workers(WORKERS)
         job.feed(LOAD)
         paused = plans.await_owner(fragments[0])
@@ -242,27 +236,9 @@ class SteadyInput:
             self.rows += 1
 
 
-def times_ms(running: RunningCluster, topic: str) -> list[int]:
-    """When the broker appended the topic's committed records, in order."""
-    return sorted(record.time_ms for record in read_topic(running.kafka, topic))
-
-
 def first_output_ms(running: RunningCluster, part: str) -> int:
     topic = f"parts-{part}-out"
     return until(lambda: times_ms(running, topic), PLACED_S, f"output of {part}", LOOK_S)[0]
-
-
-def silences_s(
-    given_ms: Sequence[int], shown_ms: Sequence[int], begin: int, end: int
-) -> list[float]:
-    """How long rows waited from one output to the next, within a time. Both are in order."""
-    inner = [t for t in dict.fromkeys(shown_ms) if begin < t < end]
-    found = []
-    for before, after in pairwise([begin, *inner, end]):
-        at = bisect_right(given_ms, before)
-        since = given_ms[at] if at < len(given_ms) else after
-        found.append(max(after - since, 0) / 1000)
-    return found
 
 
 def test_a_part_without_the_dead_worker_puts_out_as_before(
@@ -304,26 +280,3 @@ def test_a_part_without_the_dead_worker_puts_out_as_before(
     assert away >= DEAD_S, f"{away} s: nothing stopped, so nothing is shown"
     assert longest <= max(2 * calm, GAP_S), f"{longest} s without output; at most {calm} s before"
     three.do("jobs", "remove", "parts", "--purge")
-
-
-@contextmanager
-def not_restarted(running: RunningCluster, name: str) -> Iterator[None]:
-    """The supervisor of the process is stopped: it reports no death and restarts nothing."""
-    pid = running.cluster.process(name).supervisor_pid
-    assert pid is not None
-    supervisor = mark(pid)
-    assert send(supervisor, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        send(supervisor, signal.SIGCONT)
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def lasts(seconds: float) -> None:
-    """Input comes steadily for so long."""
-    ends_s = time.monotonic() + seconds
-    until(lambda: time.monotonic() >= ends_s, seconds + 60, "the time to be over")

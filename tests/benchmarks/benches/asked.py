@@ -22,6 +22,7 @@ class Asked:
     peers: tuple[str, ...] = ()
     runs: int | None = None
     state: int | None = None
+    kills: int | None = None
     lines: int | None = None
     records: int | None = None
     seconds: int | None = None

@@ -124,6 +124,14 @@ def _spread(place: Place, _installed: dict[str, Install], asked: Asked) -> Resul
     return results.document("spread", spread.described(settings), rows)
 
 
+def _promotion(place: Place, _installed: dict[str, Install], asked: Asked) -> Result:
+    from benches import promotion, results
+
+    settings = _set(promotion.Settings(), state_bytes=asked.state, kills=asked.kills)
+    rows = promotion.run(place, settings)
+    return results.document("promotion", promotion.described(settings), rows)
+
+
 def _checkpoint(place: Place, _installed: dict[str, Install], asked: Asked) -> Result:
     from benches import checkpoint, results, timed
 
@@ -223,6 +231,7 @@ BENCHES = {
     "latency": Bench(_on_cluster(_latency), ("--seconds",), (*_SPARKS, "quix")),
     "recovery": Bench(_on_cluster(_recovery), ("--state",), ("spark",)),
     "spread": Bench(_on_cluster(_spread), ("--lines",)),
+    "promotion": Bench(_on_cluster(_promotion), ("--state", "--kills")),
     "nexmark": Bench(_nexmark, ("--records",)),
     "checkpoint": Bench(_on_cluster(_checkpoint), ("--sizes", "--records", "--seconds")),
     "restore": Bench(_on_cluster(_restore), ("--sizes",)),
