@@ -20,6 +20,7 @@ from perseid.topics import codec, names
 from perseid.topics.records import EpochDone, FragmentState
 
 PLACED_S = 300.0  # a killed worker is back after 75 s on a slow machine
+LAG_MAX = 2  # epochs
 PROTECTED_S = 0.5  # between two looks at all reports
 PYTHON = "perseid.worker.spark.daemon"  # in the command of each Python process of Spark
 
@@ -60,16 +61,15 @@ class Copies:
         return max([states[-1].epoch, *ends])
 
     def await_protected(self) -> Assignment:
-        """Returns a replica that has done all that its primary has done at the call."""
-        wanted = until(
-            lambda: max(self.done(self.primary()), 0), PLACED_S, f"an epoch of {self.job}"
-        )
+        """Returns a replica that has done all, but a few epochs, that its primary has done."""
 
         def look() -> Assignment | None:
-            replica = self.replica()
-            return replica if replica is not None and self.done(replica) >= wanted else None
+            replica, done = self.replica(), self.done(self.primary())
+            if replica is None or done < 0 or self.done(replica) < done - LAG_MAX:
+                return None
+            return replica
 
-        return until(look, PLACED_S, f"a replica of {self.job} at epoch {wanted}", PROTECTED_S)
+        return until(look, PLACED_S, f"a replica of {self.job} that has caught up", PROTECTED_S)
 
     def await_other_generation(self, before: Assignment) -> Assignment:
         """Returns the primary of the next generation, as soon as it runs."""

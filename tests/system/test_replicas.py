@@ -19,7 +19,7 @@ from perseid.records import Assignment, crashpoints
 from perseid.testing.running import RunningCluster
 from perseid.testing.verify.read import read_topic
 from perseid.testing.wait import until
-from support.kill_points import REACH_S
+from support.kill_points import REACH_S, REPLICA_POINTS
 from support.ranks import RankedJob
 from support.replicas import Copies, copies_of, worker_of
 from support.silences import lasts, not_restarted, now_ms, silences_s, times_ms
@@ -127,7 +127,7 @@ def test_the_leader_dies_with_the_worker_of_the_primary(twin: Twin) -> None:
 
 
 @pytest.mark.drawn(2, group="replicas")
-@pytest.mark.parametrize("point", ["promote.before-ledgers", "promote.after-report"])
+@pytest.mark.parametrize("point", [point.name for point in REPLICA_POINTS])
 def test_a_worker_that_dies_while_it_promotes_is_restored_as_usual(
     twin: Twin, crash_points: Path, point: str
 ) -> None:

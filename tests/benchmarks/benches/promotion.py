@@ -31,7 +31,7 @@ from perseid.cli import output
 from perseid.cli.scenario.bed import Names, ScenarioBed, edited
 from perseid.embedded.identity import send
 from perseid.errors import PermanentError
-from perseid.records import Assignment
+from perseid.records import Assignment, Plan
 from perseid.records.marks import mark
 from perseid.topics import codec, names
 from perseid.topics.cursor import Cursor
@@ -41,6 +41,7 @@ JOB = Path(__file__).parent / "jobs" / "visits"
 KEY_BYTES = 88
 _TICK_S = 0.02
 _LOOK_S = 0.01
+_LAG_MAX = 2  # epochs
 _WAIT_S = 300.0
 _QUEUE_RECORDS_MAX = 100_000
 
@@ -315,23 +316,24 @@ class Copies:
         self._reports.close()
 
     def primary(self) -> Assignment:
+        return self._plan().only
+
+    def _plan(self) -> Plan:
         plan = self._bed.registry.plan(self._job)
         if plan is None:
             raise PermanentError(f"{self._job} has no plan")
-        return plan.only
+        return plan
 
     def await_protected(self) -> int:
-        """Waits until a replica has done what its primary has done at the call; the time, in ms."""
-        self._read()
-        wanted = self._done.get(_place(self.primary()), 0)
+        """Waits for a replica that lacks _LAG_MAX epochs at most; the time, in ms."""
 
         def protected() -> bool:
             self._read()
-            plan = self._bed.registry.plan(self._job)
-            found = plan.replicas if plan is not None else ()
-            return any(self._done.get(_place(own), -1) >= wanted for own in found)
+            plan = self._plan()
+            wanted = self._done.get(_place(plan.only), _LAG_MAX) - _LAG_MAX
+            return any(self._done.get(_place(own), -1) >= wanted for own in plan.replicas)
 
-        _until(f"a replica of {self._job} at epoch {wanted}", protected, 0.2)
+        _until(f"a replica of {self._job} that has caught up", protected, 0.2)
         return _now_ms()
 
     def kill(self) -> tuple[int, Assignment]:
