@@ -20,7 +20,7 @@ from perseid.topics import codec, names
 from perseid.topics.records import EpochDone, FragmentState
 
 PLACED_S = 300.0  # a killed worker is back after 75 s on a slow machine
-LAG_MAX = 2  # epochs
+LAG_MAX = 5  # epochs
 PROTECTED_S = 0.5  # between two looks at all reports
 PYTHON = "perseid.worker.spark.daemon"  # in the command of each Python process of Spark
 
@@ -64,10 +64,9 @@ class Copies:
         """Returns a replica that has done all, but a few epochs, that its primary has done."""
 
         def look() -> Assignment | None:
-            replica, done = self.replica(), self.done(self.primary())
-            if replica is None or done < 0 or self.done(replica) < done - LAG_MAX:
-                return None
-            return replica
+            replica, wanted = self.replica(), self.done(self.primary()) - LAG_MAX
+            done = self.done(replica) if replica is not None else -1
+            return replica if done >= max(wanted, 0) else None
 
         return until(look, PLACED_S, f"a replica of {self.job} that has caught up", PROTECTED_S)
 

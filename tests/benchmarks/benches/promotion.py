@@ -41,7 +41,7 @@ JOB = Path(__file__).parent / "jobs" / "visits"
 KEY_BYTES = 88
 _TICK_S = 0.02
 _LOOK_S = 0.01
-_LAG_MAX = 2  # epochs
+_LAG_MAX = 5  # epochs
 _WAIT_S = 300.0
 _QUEUE_RECORDS_MAX = 100_000
 
