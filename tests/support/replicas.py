@@ -14,9 +14,9 @@ import psutil
 from perseid.records import Assignment, Plan
 from perseid.registry import Registry
 from perseid.testing.running import RunningCluster
-from perseid.testing.verify.read import read_topic
 from perseid.testing.wait import until
 from perseid.topics import codec, names
+from perseid.topics.cursor import Cursor
 from perseid.topics.records import EpochDone, FragmentState
 
 PLACED_S = 300.0  # a killed worker is back after 75 s on a slow machine
@@ -30,9 +30,12 @@ Reported = TypeVar("Reported", EpochDone, FragmentState)
 class Copies:
     """Who has the primary and the replica of a job that is one fragment."""
 
-    def __init__(self, running: RunningCluster, registry: Registry, job: str) -> None:
+    def __init__(
+        self, running: RunningCluster, registry: Registry, progress: Cursor, job: str
+    ) -> None:
         self.running, self.job = running, job
-        self._registry = registry
+        self._registry, self._progress = registry, progress
+        self._reports: list[EpochDone | FragmentState] = []
 
     def plan(self) -> Plan:
         return until(lambda: self._registry.plan(self.job), PLACED_S, f"a plan of {self.job}")
@@ -48,9 +51,10 @@ class Copies:
 
     def reports(self, kind: type[Reported]) -> list[Reported]:
         """All reports of one kind, of both copies and all generations, in their order."""
-        records = read_topic(self.running.kafka, names.progress(self.job))
-        found = (codec.decode(record.value or b"") for record in records)
-        return [report for report in found if isinstance(report, kind)]
+        while records := self._progress.fetch(1000, 0.1):
+            found = (codec.decode(record.value() or b"") for record in records)
+            self._reports += [r for r in found if isinstance(r, EpochDone | FragmentState)]
+        return [report for report in self._reports if isinstance(report, kind)]
 
     def done(self, own: Assignment) -> int:
         """The last epoch that the assignment has done; -1 while it does not run."""
@@ -106,5 +110,8 @@ def _is_of(report: EpochDone | FragmentState, own: Assignment) -> bool:
 
 @contextmanager
 def copies_of(running: RunningCluster, job: str) -> Iterator[Copies]:
-    with closing(Registry.connect(running.cluster.deployment)) as registry:
-        yield Copies(running, registry, job)
+    progress = Cursor(running.kafka, names.progress(job), 0, 0, "read_committed")
+    with (
+        closing(Registry.connect(running.cluster.deployment)) as registry, closing(progress),
+    ):  # fmt: skip
+        yield Copies(running, registry, progress, job)
