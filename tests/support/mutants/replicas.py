@@ -174,7 +174,11 @@ def replicas_are_not_compared() -> AbstractContextManager[Any]:
 
 def diverged_replicas_are_placed_again() -> AbstractContextManager[Any]:
     """A replica that has made other outputs counts as one that has failed."""
-    return patch.object(replicas, "DIVERGED", "")
+
+    def mutant(job: Any, replica: Any, text: str) -> Any:
+        return replace(job, standby=job.standby.ended(replica.fragment, text)), []
+
+    return patch.object(replicas, "_diverged", mutant)
 
 
 def only_counts_are_compared() -> AbstractContextManager[Any]:
