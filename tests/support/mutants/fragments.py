@@ -65,7 +65,7 @@ def retained_outputs_are_not_sent() -> Iterator[None]:
 
 def fragments_share_their_logs() -> AbstractContextManager[Any]:
     """All fragments of a job on a host have one directory of logs, which each takes over."""
-    return patch.object(tasks, "replica_of", lambda _: MAIN)
+    return patch.object(tasks, "replica_of", lambda *_: MAIN)
 
 
 def sends_are_not_awaited() -> AbstractContextManager[Any]:

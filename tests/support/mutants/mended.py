@@ -79,7 +79,7 @@ def checkpoints_of_a_restore_are_deleted() -> AbstractContextManager[Any]:
 
 def expired_bases_are_waited_for() -> AbstractContextManager[Any]:
     """1779: a checkpoint whose base is no longer kept is never aborted."""
-    return patch.object(checkpoints, "base_expired", lambda job: job)
+    return patch.object(checkpoints, "_base_expired", lambda job, _parts: job)
 
 
 def superseded_checkpoints_are_waited_for() -> AbstractContextManager[Any]:

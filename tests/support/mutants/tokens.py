@@ -205,9 +205,12 @@ def tokens_of_later_plans_run() -> AbstractContextManager[Any]:
     feed = EpochFeed.feed
 
     def mutant(self: EpochFeed, offset: int, record: Any, collect: int | None) -> Any:
+        own = self._generation
         if isinstance(record, Token):
             self._layout, self._generation = record.layout, record.generation
-        return feed(self, offset, record, collect)
+        order = feed(self, offset, record, collect)
+        self._generation = own
+        return replace(order, generation=own) if order is not None else None
 
     return patch.object(EpochFeed, "feed", mutant)
 
