@@ -81,7 +81,7 @@ def test_replicas_take_over_in_place_in_turn(twin: Twin) -> None:
     twin.judge()
 
 
-@pytest.mark.drawn(2, group="replicas")
+@pytest.mark.drawn(1, group="replicas")
 def test_a_primary_that_was_paused_is_fenced_when_it_returns(twin: Twin) -> None:
     with twin.job.fed():
         paused = worker_of(twin.copies.primary())
@@ -93,7 +93,7 @@ def test_a_primary_that_was_paused_is_fenced_when_it_returns(twin: Twin) -> None
     twin.judge()
 
 
-@pytest.mark.drawn(2, group="replicas")
+@pytest.mark.drawn(1, group="replicas")
 def test_the_primary_does_not_notice_the_death_of_its_replica(twin: Twin) -> None:
     replica, primary = twin.copies.await_protected(), twin.copies.primary()
     with twin.job.fed() as given_ms:
@@ -114,7 +114,7 @@ def test_the_primary_does_not_notice_the_death_of_its_replica(twin: Twin) -> Non
     assert longest <= max(2 * calm, GAP_S), f"{longest} s without output; at most {calm} s before"
 
 
-@pytest.mark.drawn(2, group="replicas")
+@pytest.mark.drawn(1, group="replicas")
 def test_the_leader_dies_with_the_worker_of_the_primary(twin: Twin) -> None:
     def die(worker: str) -> None:
         leader = twin.running.leader()
@@ -126,7 +126,7 @@ def test_the_leader_dies_with_the_worker_of_the_primary(twin: Twin) -> None:
     twin.judge()
 
 
-@pytest.mark.drawn(2, group="replicas")
+@pytest.mark.drawn(1, group="replicas")
 @pytest.mark.parametrize("point", [point.name for point in REPLICA_POINTS])
 def test_a_worker_that_dies_while_it_promotes_is_restored_as_usual(
     twin: Twin, crash_points: Path, point: str
@@ -256,7 +256,7 @@ class Marked(Operator):
 """
 
 
-@pytest.mark.drawn(2, group="replicas")
+@pytest.mark.drawn(1, group="replicas")
 def test_stateless_jobs_and_those_with_sql_dead_letters_and_event_time_are_taken_over(
     running: RunningCluster, tmp_path: Path
 ) -> None:
