@@ -153,11 +153,11 @@ class Partitions(Generic[R]):
         """Runs one at a time for each operator partition."""
         started_s = self.executor.now_s()
         made = list(batches(self.executor, order, task, outputs, letters))
-        epoch, at, generation = order.token.epoch, order.token_offset, order.generation
+        epoch = order.token.epoch
         if order.muted:
-            found = sink.compare(epoch, at, generation, made)
+            found = sink.compare(epoch, made)
             return Committed(ms=self._ms_since(started_s), made=found)
-        sink.commit(epoch, at, generation, made)
+        sink.commit(epoch, order.token_offset, order.generation, made)
         return Committed(sum(len(batch.values) for batch in made), self._ms_since(started_s))
 
     def _finish(

@@ -88,9 +88,7 @@ class Sink(Protocol):
         """Writes the epoch exactly once, with its ledger record."""
         ...
 
-    def compare(
-        self, epoch: int, token_offset: int, generation: int, batches: Sequence[SinkBatch], /
-    ) -> tuple[Made, ...]:
+    def compare(self, epoch: int, batches: Sequence[SinkBatch], /) -> tuple[Made, ...]:
         """What `commit` would write, by topic partition; acquires and sends nothing."""
         ...
 

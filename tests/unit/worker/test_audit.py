@@ -97,7 +97,7 @@ class Pair:
         token = Token(1, "u", epoch, epoch - 1, "r", 1, (), 1_000)
         order = EpochOrder(token, epoch, None, generation=6, muted=True)
         made = {
-            task.gid: PartitionReport(made=sink.compare(epoch, epoch, 6, batches(values)))
+            task.gid: PartitionReport(made=sink.compare(epoch, batches(values)))
             for task, sink in zip(TASKS, self.replica, strict=True)
         }
         return order, TaskReport(epoch, partitions=made)

@@ -221,9 +221,7 @@ class SinkSession:
                     ) from error
             self._clock.sleep(_BACKOFF_S)
 
-    def compare(
-        self, epoch: int, _token_offset: int, _generation: int, outputs: Sequence[SinkBatch]
-    ) -> tuple[Made, ...]:
+    def compare(self, epoch: int, outputs: Sequence[SinkBatch]) -> tuple[Made, ...]:
         """What `commit` would write, by topic partition; acquires and sends nothing."""
         return made(self._divided(epoch, outputs))
 
