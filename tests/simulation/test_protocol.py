@@ -6,11 +6,10 @@ import pytest
 
 from perseid.testing.simulation.many import Tally, play
 from perseid.testing.simulation.scenario import run
+from support.playing import shown
 
 SEEDS = 1000
 FIRST = 2000
-FAILED_SHOWN = 3
-REPORTED_EVERY = 5000  # seeds
 # Each of these seeds failed once: with the code of then, and with the engine of then.
 REGRESSIONS = (
     6, 8, 22, 27, 29, 30, 57, 2129, 2201, 2332, 2385, 1334, 466, 1079, 1199, 1779, 1899, 3016,
@@ -21,17 +20,7 @@ REGRESSIONS = (
 
 @pytest.mark.timeout(0)  # as long as --seeds asks; a simulation ends by itself
 def test_seeds_hold(seeds: int | None, capsys: pytest.CaptureFixture[str]) -> None:
-    tally = Tally()
-    for outcome in play(range(FIRST, FIRST + (seeds or SEEDS))):
-        tally.take(outcome)
-        if outcome.error or tally.seeds % REPORTED_EVERY == 0:
-            with capsys.disabled():  # a long run must not keep what it found to itself
-                text = outcome.explain() if outcome.error else f"{tally.seeds} seeds"
-                print(f"\n{text}", flush=True)
-        if len(tally.failed) == FAILED_SHOWN:
-            break
-    with capsys.disabled():
-        print(f"\n{tally.table()}")
+    tally = shown(play(range(FIRST, FIRST + (seeds or SEEDS))), Tally(), capsys)
     assert not tally.failed, [outcome.seed for outcome in tally.failed]
     if tally.seeds >= SEEDS:
         assert not tally.never_hit

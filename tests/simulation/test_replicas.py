@@ -10,24 +10,15 @@ from perseid.testing.simulation.faults import REPLICA_BRANCHES
 from perseid.testing.simulation.many import Tally, play
 from perseid.testing.simulation.scenario import run
 from perseid.testing.simulation.scripts import Corrected, Diverging, Rescaled
+from support.playing import shown
 
 SEEDS, SEEDS_OF_MATRIX = 100, 2000
 FIRST = 5000
-FAILED_SHOWN = 3
 
 
 def play_all(count: int, capsys: pytest.CaptureFixture[str]) -> Tally:
-    tally = Tally(branches=REPLICA_BRANCHES)
-    for outcome in play(range(FIRST, FIRST + count), replicas=True):
-        tally.take(outcome)
-        if outcome.error:
-            with capsys.disabled():
-                print(f"\n{outcome.explain()}", flush=True)
-        if len(tally.failed) == FAILED_SHOWN:
-            break
-    with capsys.disabled():
-        print(f"\n{tally.table()}")
-    return tally
+    outcomes = play(range(FIRST, FIRST + count), replicas=True)
+    return shown(outcomes, Tally(branches=REPLICA_BRANCHES), capsys)
 
 
 @pytest.mark.timeout(0)  # as long as --seeds asks; a simulation ends by itself

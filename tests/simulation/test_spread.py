@@ -10,24 +10,16 @@ from perseid.testing.simulation.faults import SPREAD_BRANCHES
 from perseid.testing.simulation.many import Tally, play
 from perseid.testing.simulation.scenario import run
 from perseid.testing.simulation.scripts import Corrected, PartLost, Rescaled
+from support.playing import shown
 
 SEEDS = 150
 FIRST = 1000
-FAILED_SHOWN = 3
 
 
 @pytest.mark.timeout(0)  # as long as --seeds asks; a simulation ends by itself
 def test_spread_jobs_hold(seeds: int | None, capsys: pytest.CaptureFixture[str]) -> None:
-    tally = Tally(branches=SPREAD_BRANCHES)
-    for outcome in play(range(FIRST, FIRST + (seeds or SEEDS)), spread=True):
-        tally.take(outcome)
-        if outcome.error:
-            with capsys.disabled():
-                print(f"\n{outcome.explain()}", flush=True)
-        if len(tally.failed) == FAILED_SHOWN:
-            break
-    with capsys.disabled():
-        print(f"\n{tally.table()}")
+    outcomes = play(range(FIRST, FIRST + (seeds or SEEDS)), spread=True)
+    tally = shown(outcomes, Tally(branches=SPREAD_BRANCHES), capsys)
     assert not tally.failed, [outcome.seed for outcome in tally.failed]
     if tally.seeds >= SEEDS:
         assert not tally.never_hit

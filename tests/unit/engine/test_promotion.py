@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -19,10 +18,8 @@ from perseid.errors import FencedError, PermanentError, PerseidError, RetryableE
 from perseid.jobs.model.layout import build
 from perseid.jobs.model.spec import EventTimeSpec, JobSpec, OperatorSpec, SinkSpec, SourceSpec
 from perseid.records import WHOLE, CheckpointPointer, Plan
-from perseid.topics import codec
 from perseid.topics.log import Entry
 from perseid.topics.records import (
-    Begin,
     Claim,
     EpochDone,
     EventTimes,
@@ -31,8 +28,8 @@ from perseid.topics.records import (
     Rewind,
     SourceRange,
     Token,
-    TokenRecord,
 )
+from support.fragment_lives import Around
 
 BASE, FIRST = 10, 1  # the epoch and the offset of the Begin
 OPERATORS = {
@@ -72,7 +69,7 @@ def pointer(epoch: int) -> CheckpointPointer:
     return CheckpointPointer(epoch, 4, 1, "r", FIRST + epoch - BASE, f"c-{epoch}/m", 7, 1, 1)
 
 
-class World:
+class World(Around):
     """The token log with some epochs, the ledgers, and what the fragment runs and reports.
 
     `committed`: by epoch, the last one of every ledger. `held_from`: of all restored state.
@@ -81,18 +78,16 @@ class World:
     def __init__(
         self, *epochs: int, committed: int, stateful: bool = True, held_from: int = BASE + 1
     ) -> None:
-        self.records: list[TokenRecord] = [Begin(1, "u", BASE)]
+        super().__init__(BASE)
         for epoch in epochs:
             self.issue(epoch)
         self.committed: Callable[[], int] = lambda: committed
-        self.held_from, self.stopping = held_from, False
+        self.held_from = held_from
         self.spec = spec(stateful=stateful)
         self.layout = build(self.spec, 1)
-        self.tokens, self.topics = self, self
         self.pointers: tuple[CheckpointPointer, ...] = ()
         self.ran: list[tuple[int, int, bool]] = []  # epoch, generation, muted
         self.orders: list[EpochOrder] = []
-        self.reported: list[ProgressRecord] = []
         self.steps: list[str] = []
         self.fails: dict[str, PerseidError] = {}
         self.during: dict[str, Callable[[], None]] = {}
@@ -112,25 +107,13 @@ class World:
 
     def ends(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         self._step("history")
-        return dict.fromkeys(places, len(self.records) + 1)
-
-    def read_range(self, _t: str, _p: int, start: int, end: int, **_: Any) -> list[Entry]:
-        found = list(enumerate(self.records, FIRST))
-        return [Entry(at, codec.encode(r), 0) for at, r in found if start <= at < end]
+        return super().ends(places)
 
     # Runtime
-
-    def now_s(self) -> float:
-        return 0.0
-
-    def fence(self) -> None: ...
 
     def promoted(self, plan: Plan) -> None:
         assert not plan.only.muted
         self._step("promoted")
-
-    def prepare(self, _base_offset: int) -> Callable[[], None]:
-        return lambda: None
 
     def ledgers(self) -> Callable[[], Mapping[int, int]]:
         if self.life.plan.only.muted:
@@ -140,8 +123,6 @@ class World:
 
     def restore(self, _order: RestoreOrder, gids: Sequence[int]) -> Iterator[Restored]:
         return (Restored(gid, BASE, self.held_from, "log") for gid in gids)
-
-    def begin(self, *_: object) -> None: ...
 
     def read_again(self, token: Token) -> Reads:
         return {(0, "a"): ReadCount(1, 0, 0, 0, 0, {0: 1_000 + token.epoch})}
@@ -156,10 +137,6 @@ class World:
         done = {task.gid: PartitionReport() for task in self.layout.tasks}
         return TaskReport(order.token.epoch, {}, done), 3
 
-    def after(self, _order: EpochOrder) -> None: ...
-
-    def take_over_orders(self) -> None: ...
-
     def follow(self, life: FragmentLife) -> None:
         self.follow_once()
         self.steps.clear()
@@ -172,31 +149,12 @@ class World:
         for entry in self.read_range("", 0, self.life.offset, 99):
             self.life.take(entry.offset, entry.value)
 
-    # Host
-
-    def wait(self, _seconds: float) -> bool:
-        return True
-
-    def meanwhile(self, work: Callable[[], None]) -> Callable[[], None]:
-        work()
-        return lambda: None
-
-    @contextmanager
-    def opened(self) -> Iterator[World]:
-        yield self
-
-    def classified(self, error: BaseException) -> PerseidError:
-        if isinstance(error, PerseidError):
-            return error
-        raise error
-
     # Progress
 
     def append(self, record: ProgressRecord) -> int:
         if isinstance(record, FragmentState) and record.state == "running":
             self._step("reported")
-        self.reported.append(record)
-        return len(self.reported)
+        return super().append(record)
 
     def promote(
         self, plan: Plan | None = None, then: Callable[[FragmentLife], None] = lambda _life: None

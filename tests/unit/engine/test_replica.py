@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,22 +13,18 @@ from perseid.engine.fragment import FragmentLife
 from perseid.engine.order import EpochOrder
 from perseid.engine.resume import Restored
 from perseid.engine.task_report import PartitionReport, ReadCount, Reads, TaskReport
-from perseid.errors import Diverged, PerseidError
+from perseid.errors import Diverged
 from perseid.jobs.model.layout import Layout, build
 from perseid.jobs.model.spec import EventTimeSpec, JobSpec, OperatorSpec, SinkSpec, SourceSpec
 from perseid.records import CheckpointPointer, Plan
-from perseid.topics import codec
-from perseid.topics.log import Entry
 from perseid.topics.records import (
-    Begin,
     EpochDone,
     FragmentState,
-    ProgressRecord,
     Rewind,
     SourceRange,
     Token,
-    TokenRecord,
 )
+from support.fragment_lives import Around
 
 SPEC = JobSpec(
     name="job", parallelism=2,
@@ -63,10 +58,8 @@ def token(epoch: int, previous: int, **changes: Any) -> Token:
     return replace(Token(1, "u", epoch, previous, "r", 1, splits, 80, generation=5), **changes)
 
 
-class World:
+class World(Around):
     """The token log, what the fragment finds and asks, and what it reports."""
-
-    stopping = False
 
     def __init__(
         self, plan: Plan, *epochs: int, spec: JobSpec = SPEC,
@@ -74,33 +67,18 @@ class World:
     ) -> None:  # fmt: skip
         self.plan, self.spec, self.states = plan, spec, states or {}
         self.layout: Layout = build(spec, 1)
-        self.records: list[TokenRecord] = [Begin(1, "u", BASE)]
+        super().__init__(BASE)
         for epoch in epochs:
             self.records.append(token(epoch, len(self.records)))
         self.orders: list[EpochOrder] = []
         self.called: list[str] = []
         self.asked: list[RestoreOrder] = []
-        self.reported: list[ProgressRecord] = []
         self.made_of: dict[int, Exception] = {}  # raised after the epoch
-        self.tokens = self.topics = self
         self.complete = plan.checkpoints  # as they are known while it runs
         self.restored = max((p.epoch for p in plan.checkpoints), default=BASE)
 
-    def ends(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        return dict.fromkeys(places, len(self.records) + 1)
-
-    def read_range(self, _t: str, _p: int, start: int, end: int, **_: Any) -> list[Entry]:
-        found = list(enumerate(self.records, 1))
-        return [Entry(at, codec.encode(r), 0) for at, r in found if start <= at < end]
-
-    def now_s(self) -> float:
-        return 0.0
-
     def fence(self) -> None:
         self.called.append("fence")
-
-    def prepare(self, _base_offset: int) -> Callable[[], None]:
-        return lambda: None
 
     def ledgers(self) -> Callable[[], Mapping[int, int]]:
         self.called.append("ledgers")
@@ -111,8 +89,6 @@ class World:
         for gid in gids:
             epoch = self.states.get(gid, self.restored)
             yield Restored(gid, epoch, BASE + 1, "log")
-
-    def begin(self, *_: object) -> None: ...
 
     def read_again(self, _token: Token) -> Reads:
         self.called.append("read_again")
@@ -141,26 +117,6 @@ class World:
             life.take(entry.offset, entry.value)
         life.look()
         self.stopping = True
-
-    def wait(self, _seconds: float) -> bool:
-        return True
-
-    def meanwhile(self, work: Callable[[], None]) -> Callable[[], None]:
-        work()
-        return lambda: None
-
-    @contextmanager
-    def opened(self) -> Iterator[World]:
-        yield self
-
-    def classified(self, error: BaseException) -> PerseidError:
-        if isinstance(error, PerseidError):
-            return error
-        raise error
-
-    def append(self, record: ProgressRecord) -> int:
-        self.reported.append(record)
-        return len(self.reported)
 
     def look(self, again: FragmentState) -> bool:
         self.reported.append(again)

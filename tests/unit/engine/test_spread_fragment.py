@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -15,7 +14,6 @@ from perseid.engine.order import EpochOrder
 from perseid.engine.resume import Restored
 from perseid.engine.task_report import PartitionReport, ReadCount, Reads, TaskReport
 from perseid.engine.token_loop import own_input
-from perseid.errors import PerseidError
 from perseid.jobs.model.layout import Layout, build
 from perseid.jobs.model.spec import (
     EventTimeSpec,
@@ -27,18 +25,14 @@ from perseid.jobs.model.spec import (
 )
 from perseid.jobs.model.spread import Spread, spread_of
 from perseid.records import Assignment, CheckpointPointer, Plan
-from perseid.topics import codec
-from perseid.topics.log import Entry
 from perseid.topics.records import (
-    Begin,
     EpochDone,
     EventTimes,
     FragmentState,
-    ProgressRecord,
     SourceRange,
     Token,
-    TokenRecord,
 )
+from support.fragment_lives import Around
 
 TIMED = SourceSpec(
     topic="a", format="json", columns={"k": "string", "at": "timestamp"},
@@ -92,42 +86,26 @@ def token(epoch: int, previous: int, **changes: Any) -> Token:
     return replace(Token(1, "u", epoch, previous, "r", 1, splits, 80, generation=5), **changes)
 
 
-class World:
+class World(Around):
     """The token log, what a fragment finds and asks, and what it reports."""
-
-    stopping = False
 
     def __init__(self, plan: Plan, *epochs: int, states: Mapping[int, int] | None = None) -> None:
         self.plan, self.states = plan, states or {}
-        self.records: list[TokenRecord] = [Begin(1, "u", BASE)]
+        super().__init__(BASE)
         for epoch in epochs:
             self.records.append(token(epoch, len(self.records)))
         self.asked: list[int] = []
         self.read: list[Token] = []
         self.ran: list[int] = []
         self.silent: set[int] = set()
-        self.reported: list[ProgressRecord] = []
         self.layout: Layout = LAYOUT.part(plan.only.gids)
-        self.spec, self.tokens, self.topics = SPEC, self, self
+        self.spec = SPEC
 
     # Token log
 
-    def ends(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        return dict.fromkeys(places, len(self.records) + 1)
-
-    def read_range(self, _t: str, _p: int, start: int, end: int, **_: Any) -> list[Entry]:
-        found = list(enumerate(self.records, 1))
-        return [Entry(at, codec.encode(r), 0) for at, r in found if start <= at < end]
-
     # Runtime
 
-    def now_s(self) -> float:
-        return 0.0
-
     def fence(self) -> None: ...
-
-    def prepare(self, _base_offset: int) -> Callable[[], None]:
-        return lambda: None
 
     def ledgers(self) -> Callable[[], Mapping[int, int]]:
         tasks = self.layout.ledger_tasks
@@ -137,8 +115,6 @@ class World:
         for gid in gids:
             self.asked.append(gid)
             yield Restored(gid, self.states.get(gid, BASE), BASE + 1, "log")
-
-    def begin(self, *_: object) -> None: ...
 
     def read_again(self, token: Token) -> Reads:
         self.read.append(token)
@@ -159,38 +135,10 @@ class World:
         counts = {(split, source): ReadCount(10, 0, 7, 0, 0, {}) for source in read}
         return TaskReport(order.token.epoch, counts, done), 3
 
-    def after(self, _order: EpochOrder) -> None: ...
-
-    def take_over_orders(self) -> None: ...
-
     def follow(self, life: FragmentLife) -> None:
         for entry in self.read_range("", 0, life.offset, 99):
             life.take(entry.offset, entry.value)
         self.stopping = True
-
-    # Host
-
-    def wait(self, _seconds: float) -> bool:
-        return True
-
-    def meanwhile(self, work: Callable[[], None]) -> Callable[[], None]:
-        work()
-        return lambda: None
-
-    @contextmanager
-    def opened(self) -> Iterator[World]:
-        yield self
-
-    def classified(self, error: BaseException) -> PerseidError:
-        if isinstance(error, PerseidError):
-            return error
-        raise error
-
-    # Progress
-
-    def append(self, record: ProgressRecord) -> int:
-        self.reported.append(record)
-        return len(self.reported)
 
     def live(self) -> FragmentState | None:
         return FragmentLife(self.plan, "w1-a", cast(Any, self), cast(Any, self)).run()
