@@ -88,6 +88,7 @@ class Audit:
 
     `base`: "checkpoint <epoch>" or "scratch". `reasons`: sentences for users, the first explains
     the verdict. `environment`: of this run, `recorded`: of the revision ({} if unknown).
+    `redacted`: keys and values of records are replaced (`perseid.replay.reports.values`).
     """
 
     job: str
@@ -110,6 +111,7 @@ class Audit:
     version: str
     environment: dict[str, str] = field(default_factory=dict)
     recorded: dict[str, str] = field(default_factory=dict)
+    redacted: bool = False
     format: int = FORMAT
 
     @property
