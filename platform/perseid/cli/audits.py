@@ -1,0 +1,129 @@
+"""`perseid audits`: keys for reports of audits; reports are signed, verified and shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perseid.cli import output
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A report, as JSON or signed.")]
+
+
+@app.callback()
+def group() -> None:
+    """Sign, verify and show reports of audits; make keys."""
+
+
+@app.command(epilog="Example: perseid audits keys /etc/perseid/audits")
+def keys(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Gets audit.key, audit.pub.")],
+    as_json: output.Json = False,
+) -> None:
+    """Make a pair of Ed25519 keys: audit.key signs reports, audit.pub verifies them.
+
+    Only its owner can read audit.key. Readers of reports need audit.pub, on a way that they trust.
+    """
+    from perseid.replay import signing
+
+    made = signing.key_id(signing.new_key(folder).public_key())
+    private, public = folder / signing.PRIVATE, folder / signing.PUBLIC
+    if as_json:
+        output.document({"key_id": made, "private": str(private), "public": str(public)})
+    else:
+        output.fields({"key id": made, "private": private, "public": public})
+
+
+@app.command(epilog="Example: perseid audits sign audit.json --key audit.key > audit.dsse.json")
+def sign(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A report as JSON.")],
+    key: Annotated[Path, typer.Option("--key", help="The private key's file.")],
+) -> None:
+    """Sign a report, and print it with its signature."""
+    from perseid.replay import signing
+    from perseid.replay.reports import from_json
+
+    text = _text(file)
+    from_json(text)
+    output.lines([signing.sign(text, signing.private_key(key)).removesuffix("\n")])
+
+
+@app.command(epilog="Example: perseid audits verify audit.dsse.json --key audit.pub")
+def verify(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A signed report.")],
+    key: Annotated[
+        list[Path], typer.Option("--key", help="A public key that is trusted; may be repeated.")
+    ],
+    as_json: output.Json = False,
+) -> None:
+    """Verify a signed report: exit code 0 if a key given has signed it, otherwise 1.
+
+    The exit code is about the signature. The audit's verdict is printed.
+    """
+    from perseid.replay import signing
+    from perseid.replay.reports import from_json
+
+    signed = signing.verify(_text(file), [signing.public_key(path) for path in key])
+    audit = from_json(signed.report)
+    found = {
+        "signature": "valid",
+        "key_id": signed.key_id,
+        "job": audit.job,
+        "epochs": f"{audit.first_epoch}-{audit.last_epoch}",
+        "verdict": audit.verdict,
+    }
+    if as_json:
+        output.document(found)
+    else:
+        output.fields(found)
+
+
+@app.command(epilog="Example: perseid audits show audit.json --format html > audit.html")
+def show(
+    file: File,
+    form: Annotated[
+        str, typer.Option("--format", help="json, html, junit or markdown.")
+    ] = "markdown",
+    key: Annotated[
+        list[Path] | None, typer.Option("--key", help="Verify the report first, with this key.")
+    ] = None,
+) -> None:
+    """Print a report in another form."""
+    from perseid.errors import UsageError
+    from perseid.replay import signing
+    from perseid.replay.reports import FORMS, from_json
+
+    if form not in FORMS:
+        raise UsageError(f"--format {form[:20]!r}: expected {', '.join(FORMS)}")
+    text = _text(file)
+    if key:
+        text = signing.verify(text, [signing.public_key(path) for path in key]).report
+    elif _is_envelope(text):
+        text = signing.unverified(text)
+        output.note(f"perseid: the signature of {file} was not verified; --key verifies it")
+    output.lines([FORMS[form].text(from_json(text)).removesuffix("\n")])
+
+
+def _is_envelope(text: str) -> bool:
+    from perseid.replay import signing
+
+    try:
+        return signing.is_envelope(json.loads(text))
+    except (ValueError, RecursionError):
+        return False  # reading it as a report names the fault
+
+
+def _text(file: Path) -> str:
+    from perseid.errors import UsageError
+
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{file}: expected a report, found bytes that are no text") from None
