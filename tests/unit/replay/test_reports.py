@@ -29,7 +29,7 @@ SLOW = settings(
 VOID = {"meta", "br"}
 USED = VOID | set(
     "html head title style body main h1 h2 h3 p span dl div dt dd table caption thead tbody tr th "
-    "td code mark em footer".split()
+    "td code mark em strong footer".split()
 )
 
 

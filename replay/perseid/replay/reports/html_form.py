@@ -32,9 +32,9 @@ p { margin: .35rem 0; max-width: 48rem; overflow-wrap: anywhere; }
 .verdict { margin: 0 0 .75rem; font-size: 2.1rem; line-height: 1.2; font-weight: 700; }
 .good { color: var(--good); } .bad { color: var(--bad); } .odd { color: var(--odd); }
 .soft, footer { color: var(--soft); }
-.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); gap: 1px;
-  margin: 1.5rem 0 0; background: var(--line); border: 1px solid var(--line);
-  border-radius: .5rem; overflow: hidden; }
+.facts { display: grid; grid-template-columns: repeat(3, 1fr); gap: 1px; margin: 1.5rem 0 0;
+  background: var(--line); border: 1px solid var(--line); border-radius: .5rem;
+  overflow: hidden; }
 .facts div { padding: .6rem .9rem; background: var(--card); }
 dt { font-size: .8rem; color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; }
@@ -48,6 +48,9 @@ code { font: .85rem/1.5 ui-monospace, monospace; white-space: pre-wrap; }
 mark { padding: 0 .1em; border-radius: .2em; background: var(--mark); color: inherit;
   text-decoration: underline; }
 footer { margin-top: 3rem; font-size: .85rem; }
+.samples { min-width: 46rem; table-layout: fixed; } .samples tbody th { font-weight: 400; }
+.samples th:nth-child(1) { width: 26%; } .samples th:nth-child(2) { width: 17%; }
+@media (max-width: 48rem) { .facts { grid-template-columns: 1fr; } }
 @media print { body { max-width: none; padding: 0; } }
 """
 
@@ -125,15 +128,16 @@ def _cause(one: Cause) -> str:
         return head
     columns = (("Where", ""), ("Key", ""), ("Committed", ""), ("Made by the audit", ""))
     caption = f"{wording.count(len(one.samples), 'sample')} of {one.records:,}"
-    return head + _table(caption, columns, map(_sample, one.samples))
+    return head + _table(caption, columns, map(_sample, one.samples), "samples")
 
 
 def _sample(one: Difference) -> str:
     values = values_of(one, _VALUE_MAX)
     key = key_of(one, _VALUE_MAX)
-    fields = f'<br><span class="soft">differs in</span> {_e(wording.fields(one.fields))}'
+    spot = f'<br><span class="soft">{_e(wording.spot(one))}</span>'
+    fields = f"<br>differs in <strong>{_e(wording.fields(one.fields))}</strong>"
     return (
-        f'<tr><th scope="row">{_e(wording.place(one))}{fields if one.fields else ""}</th>'
+        f'<tr><th scope="row">{_e(wording.part(one))}{spot}{fields if one.fields else ""}</th>'
         f"<td>{f'<code>{_e(key)}</code>' if key else _absent('unknown')}</td>"
         f"<td>{_value(one.committed, one.made, values[0])}</td>"
         f"<td>{_value(one.made, one.committed, values[1])}</td></tr>"
@@ -163,13 +167,16 @@ def _environment(audit: Audit) -> str:
     return f"<h2>Environment</h2>{_table(caption, head, rows)}" if rows else ""
 
 
-def _table(caption: str, head: Sequence[tuple[str, str]], rows: Iterable[str]) -> str:
+def _table(
+    caption: str, head: Sequence[tuple[str, str]], rows: Iterable[str], kind: str = "plain"
+) -> str:
     """`head`: the name of each column, and "n" if it has numbers."""
     cells = "".join(
-        f'<th scope="col"{f" class={kind}" if kind else ""}>{name}</th>' for name, kind in head
+        f'<th scope="col"{f" class={align}" if align else ""}>{name}</th>' for name, align in head
     )
     return (
-        f'<div class="wide" tabindex="0" role="group" aria-label="{_e(caption)}"><table>'
+        f'<div class="wide" tabindex="0" role="group" aria-label="{_e(caption)}">'
+        f'<table class="{kind}">'
         f"<caption>{_e(caption)}</caption><thead><tr>{cells}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div>\n"
     )

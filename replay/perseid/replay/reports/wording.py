@@ -120,12 +120,17 @@ def method(one: Compared) -> str:
 
 def place(one: Difference) -> str:
     """Where a sample is: epoch, operator partition, and position or offset in the topic."""
+    return f"{part(one)}: {spot(one)}"
+
+
+def part(one: Difference) -> str:
+    return f"epoch {one.epoch}, partition {one.partition}"
+
+
+def spot(one: Difference) -> str:
     offset = one.committed.offset if one.committed else None
     at = f"offset {offset}" if offset is not None else f"record {one.position} of the epoch"
-    return (
-        f"epoch {one.epoch}, partition {one.partition}: {name(one.topic)}:{one.topic_partition}, "
-        f"{at}"
-    )
+    return f"{name(one.topic)}:{one.topic_partition}, {at}"
 
 
 def topics(one: Cause) -> set[str]:
