@@ -43,8 +43,9 @@ def keys(
 def sign(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A report as JSON.")],
     key: Annotated[Path, typer.Option("--key", help="The private key's file.")],
+    _as_json: output.Json = False,
 ) -> None:
-    """Sign a report, and print it with its signature."""
+    """Sign a report, and print it with its signature: JSON, with or without --json."""
     from perseid.replay import signing
     from perseid.replay.reports import from_json
 
@@ -92,12 +93,14 @@ def show(
     key: Annotated[
         list[Path] | None, typer.Option("--key", help="Verify the report first, with this key.")
     ] = None,
+    as_json: output.Json = False,
 ) -> None:
-    """Print a report in another form."""
+    """Print a report in another form; --json is --format json."""
     from perseid.errors import UsageError
     from perseid.replay import signing
     from perseid.replay.reports import FORMS, from_json
 
+    form = "json" if as_json else form
     if form not in FORMS:
         raise UsageError(f"--format {form[:20]!r}: expected {', '.join(FORMS)}")
     text = _text(file)

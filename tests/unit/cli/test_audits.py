@@ -83,6 +83,7 @@ def test_a_report_is_shown_in_each_form(form: str, run: Run, tmp_path: Path) -> 
     audit = reports.from_json(file.read_text())
     shown = run("audits", "show", str(file), "--format", form)
     assert shown == reports.FORMS[form].text(audit)
+    assert run("audits", "show", str(file), "--json") == json.loads(file.read_text())
 
 
 def test_a_signed_report_is_shown(run: Run, signed: Path, tmp_path: Path) -> None:

@@ -19,7 +19,10 @@ from perseid.replay.reports.junit import as_junit
 from perseid.replay.reports.markdown import as_markdown
 from perseid.replay.reports.values import redacted
 
-__all__ = ["FORMS", "as_html", "as_json", "as_junit", "as_markdown", "from_json", "write"]
+__all__ = [
+    "FORMS", "as_html", "as_json", "as_junit", "as_markdown", "from_json", "without_values",
+    "write",
+]  # fmt: skip
 
 
 class Form(NamedTuple):
@@ -37,6 +40,11 @@ FORMS = {
 }
 
 
+def without_values(audit: Audit) -> Audit:
+    """`audit` with tags for keys and values, which compare within this report alone."""
+    return redacted(audit, secrets.token_bytes(16))
+
+
 def write(
     audit: Audit, folder: Path, forms: Collection[str], show_values: bool = False
 ) -> list[Path]:
@@ -49,7 +57,7 @@ def write(
     unknown = sorted(set(forms) - FORMS.keys())
     if unknown:
         raise UsageError(f"{unknown[0]!r} is no form of a report; expected {', '.join(FORMS)}")
-    shown = audit if show_values else redacted(audit, secrets.token_bytes(16))
+    shown = audit if show_values else without_values(audit)
     texts = {FORMS[name].file: FORMS[name].text(shown) for name in FORMS if name in forms}
     try:
         folder.mkdir(parents=True, exist_ok=True)
