@@ -24,7 +24,7 @@ from perseid.replay.reports.values import joined, key_of, redacted, shown
 from support.audit_reports import AUDITS, HOSTILE, difference, example
 
 SLOW = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 VOID = {"meta", "br"}
 USED = VOID | set(
