@@ -1,0 +1,139 @@
+"""The verdict of an audit and its reasons: the table in AUDITS.md. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from perseid.replay.findings import Compared, Verdict
+
+PLACES_MAX = 5  # that a reason names
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What an audit has seen. Texts name the first place, as a reader of the report should.
+
+    `gone`: what of the input or the token log was removed, "" if all is there. `input_changed`:
+    where the input is not the recorded one. `sink_changed`: the places whose records are not those
+    of the ledger, though the outputs were made again. `differs`: where the outputs differ from the
+    committed ones. `repeated`: where two runs of the recorded revision differ from each other, ""
+    if nowhere; None: it ran once.
+    """
+
+    revision: str
+    audited: str
+    first_epoch: int
+    last_epoch: int
+    gone: str = ""
+    input_changed: str = ""
+    sink_changed: tuple[str, ...] = ()
+    differs: str = ""
+    repeated: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    recorded: Mapping[str, str] = field(default_factory=dict)
+    compared: tuple[Compared, ...] = ()
+
+
+def judged(facts: Facts) -> tuple[Verdict, tuple[str, ...]]:
+    """The verdict and its reasons for users, of which the first explains it."""
+    verdict = _verdict(facts)
+    reasons = [_explained(verdict, facts), *_further(verdict, facts)]
+    return verdict, tuple(reason for reason in reasons if reason)
+
+
+def changes(recorded: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """What both name and have otherwise: "recorded, now ...". What one does not know is no change.
+
+    >>> changes({"numpy": "2.1", "cpu": "avx2"}, {"numpy": "2.3", "python": "3.11"})
+    {'numpy': '2.1, now 2.3'}
+    """
+    return {
+        name: f"{value}, now {environment[name]}"
+        for name, value in sorted(recorded.items())
+        if environment.get(name, value) != value
+    }
+
+
+def _verdict(facts: Facts) -> Verdict:
+    other_revision = facts.audited != facts.revision
+    table: list[tuple[Verdict, object]] = [
+        ("input_gone", facts.gone),
+        ("input_changed", facts.input_changed),
+        ("sink_changed", facts.sink_changed),
+        ("not_deterministic", facts.repeated),
+        (
+            "environment_differs",
+            facts.differs and not other_revision and changes(facts.recorded, facts.environment),
+        ),
+        ("diverged", facts.differs),
+    ]
+    return next((verdict for verdict, holds in table if holds), "equal")
+
+
+def _explained(verdict: Verdict, facts: Facts) -> str:
+    epochs = f"epochs {facts.first_epoch} to {facts.last_epoch}"
+    texts: dict[Verdict, str] = {
+        "input_gone": f"The {epochs} cannot be run again: {facts.gone}.",
+        "input_changed": f"The input is not the one that was recorded: {facts.input_changed}.",
+        "sink_changed": (
+            "The job makes the outputs that its ledger has again, and the sink topic has other "
+            f"records: {_some(facts.sink_changed)}. Another writer has changed them."
+        ),
+        "not_deterministic": (
+            f"Two runs of revision {facts.revision} over the same input differ from each other: "
+            f"{facts.repeated}. Look in its code for clocks, random numbers, the order of sets and "
+            "other services (`perseid jobs test`)."
+        ),
+        "environment_differs": (
+            f"Revision {facts.revision} has other outputs here than it had: {facts.differs}. The "
+            f"environment has changed: {_listed(facts)}."
+        ),
+        "diverged": f"{_who(facts)} has other outputs than were committed: {facts.differs}.",
+        "equal": f"{_who(facts)} makes all outputs of {epochs} again as they were committed.",
+    }
+    return texts[verdict]
+
+
+def _further(verdict: Verdict, facts: Facts) -> Iterator[str]:
+    if verdict == "diverged":
+        yield _of_second_run(facts)
+        yield _of_environment(facts)
+    if verdict in {"sink_changed", "not_deterministic"} and facts.differs:
+        yield f"The outputs differ from the committed ones too: {facts.differs}."
+    for one in facts.compared:
+        if one.why:
+            alone = " was compared by the ledger alone" if one.by == "ledger" else ""
+            yield f"Topic {one.topic}{alone}: {one.why}."
+
+
+def _of_second_run(facts: Facts) -> str:
+    if facts.repeated is None:
+        return (
+            f"Revision {facts.revision} was not run a second time, so it may be not deterministic."
+        )
+    return f"Two runs of revision {facts.revision} are equal, so chance is not the cause."
+
+
+def _of_environment(facts: Facts) -> str:
+    if changes(facts.recorded, facts.environment):
+        return f"The environment has changed too: {_listed(facts)}."
+    if not facts.recorded:
+        return f"The environment of revision {facts.revision} was not recorded."
+    return "The environment is the recorded one."
+
+
+def _who(facts: Facts) -> str:
+    if facts.audited == facts.revision:
+        return f"Revision {facts.revision}"
+    return f"Revision {facts.audited} in the place of {facts.revision}"
+
+
+def _listed(facts: Facts) -> str:
+    found = changes(facts.recorded, facts.environment)
+    return "; ".join(f"{name} {change}" for name, change in found.items())
+
+
+def _some(places: tuple[str, ...]) -> str:
+    more = f" and {len(places) - PLACES_MAX} more" if len(places) > PLACES_MAX else ""
+    return ", ".join(places[:PLACES_MAX]) + more

@@ -1,0 +1,102 @@
+"""The verdict of each combination of facts, and its reasons."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from perseid.replay.findings import EXIT, Compared
+from perseid.replay.verdict import PLACES_MAX, Facts, changes, judged
+
+DIFFERS = "operator sums, partition 0, epoch 12, out[1]"
+OTHER = {"numpy": "2.3"}
+
+
+def plain(facts: Facts) -> str:
+    """The table of AUDITS.md, line by line."""
+    if facts.gone:
+        return "input_gone"
+    if facts.input_changed:
+        return "input_changed"
+    if facts.sink_changed:
+        return "sink_changed"
+    if facts.repeated:
+        return "not_deterministic"
+    if facts.differs and facts.audited == facts.revision and facts.environment["numpy"] == "2.3":
+        return "environment_differs"
+    return "diverged" if facts.differs else "equal"
+
+
+COMBINATIONS = list(
+    product(
+        ["", "orders[0] begins at 70"], ["", "split 1"], [(), ("out[0]",)], ["", DIFFERS],
+        [None, "", "epoch 11"], ["2.1", "2.3"], ["r1", "r2"],
+    )
+)  # fmt: skip
+
+
+def test_every_combination_has_the_verdict_of_the_table() -> None:
+    seen = set()
+    for gone, changed, sink, differs, repeated, numpy, audited in COMBINATIONS:
+        facts = Facts(
+            "r1", audited, 10, 20, gone, changed, sink, differs, repeated, {"numpy": numpy},
+            {"numpy": "2.1"},
+        )  # fmt: skip
+        verdict, reasons = judged(facts)
+        assert verdict == plain(facts)
+        assert all(r[0].isupper() and r.endswith(".") for r in reasons), reasons
+        seen.add(verdict)
+    assert len(seen) == 7
+    assert EXIT.keys() < seen
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, ["Revision r1 makes all outputs of epochs 10 to 20 again"]),
+        ({"audited": "r2"}, ["Revision r2 in the place of r1 makes all outputs"]),
+        ({"gone": "orders[0] begins at offset 70"}, ["cannot be run again: orders[0] begins"]),
+        ({"input_changed": "split 1 of epoch 12"}, ["not the one that was recorded: split 1"]),
+        (
+            {"sink_changed": tuple(f"out[{i}]" for i in range(9)), "differs": DIFFERS},
+            ["out[4] and 4 more. Another writer", "differ from the committed ones too"],
+        ),
+        ({"repeated": "epoch 11", "differs": DIFFERS}, ["Two runs of revision r1", "too"]),
+        (
+            {"differs": DIFFERS, "environment": OTHER, "recorded": {"numpy": "2.1"}},
+            ["operator sums, partition 0, epoch 12, out[1]. The environment has changed: numpy 2.1,"
+             " now 2.3"],
+        ),
+        (
+            {"differs": DIFFERS, "environment": OTHER},
+            ["has other outputs than were committed: operator sums", "was not run a second time",
+             "was not recorded"],
+        ),
+        (
+            {"differs": DIFFERS, "environment": OTHER, "recorded": OTHER, "repeated": ""},
+            ["committed", "chance is not the cause", "The environment is the recorded one"],
+        ),
+        (
+            {"differs": DIFFERS, "environment": OTHER, "recorded": {"numpy": "2.1"},
+             "audited": "r2", "repeated": ""},
+            ["Revision r2 in the place of r1 has other", "chance", "has changed too: numpy 2.1"],
+        ),
+        (
+            {"compared": (Compared("out", "ledger", 7, 2, "the topic is compacted"),)},
+            ["makes all", "Topic out was compared by the ledger alone: the topic is compacted"],
+        ),
+    ],
+)  # fmt: skip
+def test_reasons_explain(facts: dict[str, object], words: list[str]) -> None:
+    known = {"revision": "r1", "audited": "r1", "first_epoch": 10, "last_epoch": 20}
+    _, reasons = judged(Facts(**{**known, **facts}))  # type: ignore[arg-type]
+    assert len(reasons) == len(words)
+    for word, reason in zip(words, reasons, strict=True):
+        assert word in reason
+
+
+def test_what_one_side_does_not_know_is_no_change() -> None:
+    assert changes({}, OTHER) == changes(OTHER, {}) == changes(OTHER, OTHER) == {}
+    assert changes({"numpy": "1"}, OTHER) == {"numpy": "1, now 2.3"}
+    assert PLACES_MAX < 9
