@@ -133,6 +133,12 @@ def test_a_checkpoint_that_a_previous_revision_made_at_its_end_is_a_base() -> No
         resolved(Request(epochs=(8, 9)), seen(entries), before, committed=10)
 
 
+def test_a_checkpoint_of_the_first_epoch_itself_is_no_base() -> None:
+    newest, older = pointer(PLAIN, 12), pointer(PLAIN, 11)
+    assert resolved(Request(epochs=(12, 13)), None, newest, older).base_epoch == 11
+    assert resolved(Request(epochs=(13, 14)), None, newest, older).base_epoch == 12
+
+
 def test_a_checkpoint_of_a_token_that_does_not_count_is_no_base() -> None:
     wrong = replace(pointer(PLAIN, 9), token_offset=999)
     assert resolved(Request(epochs=(12, 13)), None, wrong).base == "scratch"
@@ -155,6 +161,7 @@ NOW_MS = FIRST_MS + 21 * EPOCH_MS
         (Request(to_ms=FIRST_MS + 8 * EPOCH_MS + 1), (1, 8)),
         (Request(offsets=SourceOffsets("orders", 0, 59, 59)), (5, 5)),
         (Request(offsets=SourceOffsets("orders", 0, 59, 71)), (5, 7)),
+        (Request(offsets=SourceOffsets("orders", 0, 60, 70)), (6, 7)),
     ],
 )
 def test_what_is_asked_for_as_epochs(request_: Request, epochs: tuple[int, int]) -> None:
@@ -186,6 +193,7 @@ BEGUN_AGAIN = seen(
             ["the time 2026-09-21T14:13:20.000+00:00 of shop is before", "14:13:27.000"],
         ),
         (Request(last_ms=10**8), CUT, ["of shop is before what is kept"]),
+        (Request(from_ms=FIRST_MS + 6 * EPOCH_MS), CUT, ["14:13:26.000+00:00 of shop is before"]),
         (Request(epochs=(9, 9)), CUT, ["epoch 9 of shop cannot be audited", "nor the job's start"]),
         (Request(epochs=(20, 21)), BEGUN_AGAIN, ["shop was started again after epoch 20"]),
         (Request(last_ms=10**8), BEGUN_AGAIN, ["shop was started again after epoch 20"]),

@@ -95,6 +95,9 @@ def test_windows_alone_are_enough_without_holes_between_offsets() -> None:
     assert pick("aabbaabb", known="b") == [0, 1, 4, 5]
     assert pick("bbaabbaa", known="b") == [2, 3, 6, 7]
     assert pick("aabcbca", known="bc") == [0, 1, 6]
+    assert pick("aabaabaa", known="b") == [0, 1, 3, 4, 6, 7]  # its own are inside another one
+    nested = "aabcbaadefedaaghihga"  # too many runs for a search
+    assert pick(nested, known="bcdefghi") == of(nested, "a")
 
 
 def test_timestamps_show_where_batches_begin() -> None:

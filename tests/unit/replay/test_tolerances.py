@@ -45,6 +45,7 @@ def test_relative_and_absolute_are_exact(one: float, other: float, limit: float)
         (math.inf, 1e308, False), (math.nan, 1.0, False), (0.0, -0.0, True), (1, 1.0, True),
         (Decimal("1.0"), 1, True), (True, 1, False), ("1", 1, False), ("a", "a", True),
         (None, None, True), (None, 0, False), ([1.0], [1.0], True), (10**400, 10**400 + 1, False),
+        (10**400, Decimal(10**400), True),
     ],
 )  # fmt: skip
 def test_other_values_must_be_the_same(kind: str, one: object, other: object, holds: bool) -> None:
