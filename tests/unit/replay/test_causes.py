@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perseid.replay import causes
@@ -47,6 +47,7 @@ CALLS = st.lists(
 )  # fmt: skip
 
 
+@settings(max_examples=40)
 @given(CALLS)
 def test_causes_are_those_of_a_plain_count(
     calls: list[

@@ -130,7 +130,7 @@ def plain(one: list[Pair], other: list[Pair]) -> Counter[str]:
     return counts
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(BOTH)
 def test_the_differences_are_those_of_the_model(both: tuple[list[Pair], list[Pair]]) -> None:
     expected = plain(*both)
