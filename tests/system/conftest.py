@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from perseid.embedded import Cluster
+from perseid.registry import Registry
 from perseid.testing.running import RunningCluster
 
 LOG_LINES = 80  # of each process, below a failure
@@ -59,5 +61,5 @@ def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def _jobs(running: RunningCluster) -> set[str]:
-    found = running.run("jobs", "list").document or {"jobs": []}
-    return {job["name"] for job in found["jobs"]}
+    with closing(Registry.connect(running.cluster.deployment)) as registry:
+        return set(registry.jobs())

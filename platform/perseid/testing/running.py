@@ -6,8 +6,9 @@ import json
 import subprocess
 import sys
 from contextlib import closing, suppress
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -15,12 +16,18 @@ from perseid.embedded import Cluster
 from perseid.testing.stack import COMMAND_S, Ran, Stack
 from perseid.testing.wait import until
 
+if TYPE_CHECKING:
+    import httpx
+
 _MAIN = "from perseid.cli.main import main; main()"  # as the `perseid` script
+ANSWER_S = 3.0
 WORKERS_S = 300.0  # a new one next to a busy one, on the same two slow cores
 
 
 class RunningCluster(Stack):
     """A cluster and a test's actions on it; supervisors restart what is killed."""
+
+    look_s = 0.1
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -44,12 +51,15 @@ class RunningCluster(Stack):
         return owner.rpartition("-")[0]
 
     def leader(self) -> str:
-        def look() -> str | None:
-            found = self.run("status").document or {}
-            leading = {c["pid"] for c in found.get("coordinator", ()) if c["leader"]}
-            return next((p["name"] for p in found["processes"] if p["pid"] in leading), None)
+        from perseid.registry import Registry
 
-        return until(look, WORKERS_S, "a coordinator to lead")
+        def look() -> str | None:
+            leader = registry.leader()
+            pid = leader.pid if leader is not None else None
+            return next((p.name for p in self.cluster.processes() if p.pid == pid), None)
+
+        with closing(Registry.connect(self.cluster.deployment)) as registry:
+            return until(look, WORKERS_S, "a coordinator to lead")
 
     def kill(self, name: str) -> None:
         self.cluster.kill(name)
@@ -63,22 +73,27 @@ class RunningCluster(Stack):
     def resume(self, name: str) -> None:
         self.cluster.resume(name)
 
-    def job(self, name: str) -> dict[str, Any]:
-        """Returns the leader's view of a job; empty while no leader knows it."""
+    def view(self) -> dict[str, Any]:
+        """As of `perseid status`, by the leader; without jobs while none answers."""
         import httpx
 
         from perseid.registry import Registry
 
         with closing(Registry.connect(self.cluster.deployment)) as registry:
             leader = registry.leader()
-        if leader is None:
-            return {}
-        try:
-            answer = httpx.get(f"{leader.url}/api/v1/status", timeout=3.0, trust_env=False)
-        except httpx.HTTPError:
-            return {}
-        jobs = answer.json()["jobs"] if answer.status_code == httpx.codes.OK else []
-        return next((j for j in jobs if j["name"] == name), {})
+        with suppress(httpx.HTTPError):
+            answer = self._http.get(f"{leader.url}/api/v1/status") if leader is not None else None
+            if answer is not None and answer.status_code == httpx.codes.OK:
+                found = answer.json()
+                return {"jobs": found["jobs"], "looked_ms": found["leader"]["looked_ms"]}
+        return {"jobs": [], "looked_ms": None}
+
+    @cached_property
+    def _http(self) -> httpx.Client:
+        import httpx
+
+        nothing_left_open = httpx.Limits(max_keepalive_connections=0)
+        return httpx.Client(timeout=ANSWER_S, trust_env=False, limits=nothing_left_open)
 
     def keep_tokens(self, job: str) -> None:
         """Switches the trimming of tokens off, for a test that reads all of them."""

@@ -1,7 +1,8 @@
 """A deployment as a test uses it: the command line, topics, jobs, and waiting for results.
 
-Everything uses what users have: `perseid` commands, topics, the status; nothing inspects the
-engine. `running.py` is the embedded cluster, `compose.py` containers; `fixtures.py` gives tests the
+Everything uses what users have: `perseid` commands, topics, the leader's status; nothing inspects
+the engine. What is asked again and again is asked without a command, which takes a second of a
+core. `running.py` is the embedded cluster, `compose.py` containers; `fixtures.py` gives tests the
 one that this machine supports.
 """
 
@@ -39,6 +40,7 @@ class Stack(ABC):
     """A deployment and a test's actions on it."""
 
     kafka: str  # bootstrap servers, as the test reaches them
+    look_s = 1.0  # between two looks at the status: a command that is always running costs a core
 
     @abstractmethod
     def run(self, *arguments: str, timeout_s: float = COMMAND_S) -> Ran:
@@ -80,7 +82,10 @@ class Stack(ABC):
         return ran.document
 
     def topic(self, name: str, partitions: int = 4) -> None:
-        self.do("topics", "create", name, "--partitions", str(partitions))
+        """Creates a topic; AssertionError if there is one of that name."""
+        from perseid.topics.admin import TopicAdmin
+
+        assert TopicAdmin(self.kafka).create(name, partitions), f"topic {name} exists"
 
     def produce(
         self, topic: str, values: Iterable[bytes], keys: Iterable[bytes | None] | None = None
@@ -122,10 +127,16 @@ class Stack(ABC):
         entries = [(r.offset, codec.decode(r.value or b"")) for r in records]
         return list(valid_tokens(Chain(), entries).values())  # type: ignore[arg-type]
 
+    def view(self) -> dict[str, Any]:
+        """Returns `jobs` of the status and `looked_ms`, the time that their `lag` is of at least.
+
+        `looked_ms` is None while no leader has looked.
+        """
+        return self.run("status").document or {"jobs": [], "looked_ms": None}
+
     def job(self, name: str) -> dict[str, Any]:
         """Returns the status's view of a job; empty if there is none."""
-        found = self.run("status").document or {"jobs": []}
-        return next((j for j in found["jobs"] if j["name"] == name), {})
+        return _named(name, self.view())
 
     def wait_job(
         self, name: str, wanted: Callable[[dict[str, Any]], bool], what: str,
@@ -137,7 +148,7 @@ class Stack(ABC):
             found = self.job(name)
             return found if found and wanted(found) else None
 
-        return until(look, timeout_s, f"job {name} to be {what}")
+        return until(look, timeout_s, f"job {name} to be {what}", self.look_s)
 
     def wait_caught_up(
         self, name: str, timeout_s: float = CAUGHT_UP_S, above_epoch: int = 0
@@ -150,13 +161,17 @@ class Stack(ABC):
         called_ms = time.time_ns() // 1_000_000
 
         def look() -> dict[str, Any] | None:
-            found = self.run("status").document or {"jobs": []}
-            job = next((j for j in found["jobs"] if j["name"] == name), None)
-            if job is None or not _caught_up(job) or job["epoch"] <= above_epoch:
+            found = self.view()
+            job = _named(name, found)
+            if not job or not _caught_up(job) or job["epoch"] <= above_epoch:
                 return None
             return job if (found["looked_ms"] or 0) > called_ms else None
 
-        return until(look, timeout_s, f"job {name} to be caught up")
+        return until(look, timeout_s, f"job {name} to be caught up", self.look_s)
+
+
+def _named(name: str, view: dict[str, Any]) -> dict[str, Any]:
+    return next((job for job in view["jobs"] if job["name"] == name), {})
 
 
 def _caught_up(job: dict[str, Any]) -> bool:
