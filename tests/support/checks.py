@@ -1,10 +1,10 @@
 """`perseid test`: style, types and layers, and the rings of tests; what CI runs.
 
 The static checks run only when no test is selected. The rings run as two concurrent rows of
-pytests: unit and simulation, which compute, then contract and deployment; and in parallel system,
-which mostly waits for servers and has priority on the cores. The second row prints at once, the
-first when it has ended. The deployment ring is last: the images of this work tree are built
-meanwhile. The closing line counts all tests.
+pytests: unit and simulation, which compute, then contract; and in parallel system, which mostly
+waits for servers and has priority on the cores. The row that ends first runs the deployment ring:
+the images of this work tree are built meanwhile. The second row prints at once, the first when it
+has ended. The closing line counts all tests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -31,7 +31,7 @@ from support.container_images import PREFIX, WHY_NOT, images
 COMPUTING, DEPLOYMENT = ("unit", "simulation"), "deployment"
 RINGS = ("unit", "contract", "simulation", "system", DEPLOYMENT)
 # Rows run concurrently; the pytests of a row run in order, each with the folders of its rings.
-ROWS = ((COMPUTING, ("contract",), (DEPLOYMENT,)), (("system",),))
+ROWS = ((COMPUTING, ("contract",)), (("system",),))
 SLOWEST = ("--durations=12", "--durations-min=10")  # seconds: shows the slowest tests
 NICE = 10  # of rows that compute: those that wait have deadlines
 # A test's limit interrupts Python. A test that hangs in a C library, as librdkafka's freeing of a
@@ -79,18 +79,17 @@ def test(
 ) -> None:
     """Run the tests; without options all that CI runs (style, types, layers and every ring)."""
     root = Path(__file__).parents[2]
-    rows = ring_rows(root, ring, together=soak is not None)
-    deployed = any([DEPLOYMENT] in row for row in rows)  # not when it only soaks with the others
+    rows, last = ring_rows(root, ring, together=soak is not None)
     options = pytest_options(
         expression, seeds, soak, seed, matrix=matrix, security=security, resume=resume
     )
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perseid-test-")))
         made = None
-        if deployed and not expression:  # -k: as Docker is
+        if last and not expression:  # -k: as Docker is
             made = stack.enter_context(images(root, folder, install=install_docker))
         run = Run(root, options, folder, sys.stderr if as_json else None, made)
-        run.at_the_same_time(rows, static=not (expression or ring or soak))
+        run.at_the_same_time(rows, last, static=not (expression or ring or soak))
     found = run.found
     if as_json:
         output.document({"ok": found.ok, "failed_checks": found.checks, "rings": found.rings})
@@ -123,8 +122,13 @@ class Found:
         return f"perseid test: {'ok' if self.ok else 'FAILED'}: {shown}{failed}"
 
 
-def ring_rows(root: Path, ring: str | None, *, together: bool) -> list[list[list[str]]]:
-    """The chosen rings that hold tests: rows, their pytests, the rings of each."""
+def ring_rows(
+    root: Path, ring: str | None, *, together: bool
+) -> tuple[list[list[list[str]]], list[list[str]]]:
+    """The chosen rings that hold tests: rows, their pytests, the rings of each; and what is last.
+
+    What is last is run by the row that ends first. `together`: all of it in one pytest.
+    """
     chosen = list(RINGS) if ring is None else [name.strip() for name in ring.split(",")]
     if unknown := sorted(set(chosen) - set(RINGS)):
         raise UsageError(f"no ring {', '.join(unknown)}: there are {', '.join(RINGS)}")
@@ -133,9 +137,10 @@ def ring_rows(root: Path, ring: str | None, *, together: bool) -> list[list[list
         folders = [f"tests/{name}" for name in RINGS if name in chosen]
         raise RefusedError(f"there are no tests in {', '.join(folders)}")
     if together:
-        return [[present]]
+        return [[present]], []
     rows = [[[r for r in rings if r in present] for rings in row] for row in ROWS]
-    return [found for row in rows if (found := [rings for rings in row if rings])]
+    last = [[DEPLOYMENT]] if DEPLOYMENT in present else []
+    return [found for row in rows if (found := [rings for rings in row if rings])] or [[]], last
 
 
 def pytest_options(
@@ -169,6 +174,14 @@ def _environment(made: Future[str] | None) -> dict[str, str]:
         return {WHY_NOT: str(error)}
 
 
+def _taken(left: deque[list[str]]) -> list[str] | None:
+    """Takes one, of which no other thread has it; None without one."""
+    try:
+        return left.popleft()
+    except IndexError:
+        return None
+
+
 def _static(root: Path, out: IO[str]) -> list[str]:
     """Runs the static checks, prints their results, returns the names of those that failed."""
     failed = []
@@ -194,20 +207,23 @@ class Run:
     made: Future[str] | None = None  # images for the deployment ring
     found: Found = field(default_factory=Found)
 
-    def at_the_same_time(self, rows: list[list[list[str]]], *, static: bool) -> None:
+    def at_the_same_time(
+        self, rows: list[list[list[str]]], last: list[list[str]], *, static: bool
+    ) -> None:
         """Runs the last row in the foreground and the others in parallel, each into a file.
 
-        The static checks come first in the first row.
+        The static checks come first in the first row. `last`: pytests for the first idle row.
         """
-        *early, last = rows
+        *early, foreground = rows
+        left = deque(last)
         with ExitStack() as stack:
             pool = stack.enter_context(ThreadPoolExecutor(len(rows), "perseid-row"))
             running = []
             for number, row in enumerate(early):
                 kept = stack.enter_context(tempfile.TemporaryFile("w+"))
                 checked = static and number == 0
-                running.append((pool.submit(self._row, row, kept, static=checked), row, kept))
-            self._row(last, self.out, static=static and not early)
+                running.append((pool.submit(self._row, row, left, kept, static=checked), row, kept))
+            self._row(foreground, left, self.out, static=static and not early)
             for row_run, row, kept in running:
                 if not row_run.done():
                     output.note("waiting for " + ", ".join(r for rings in row for r in rings))
@@ -215,11 +231,15 @@ class Run:
                 kept.seek(0)
                 (self.out or sys.stdout).write(kept.read())
 
-    def _row(self, row: list[list[str]], out: IO[str] | None, *, static: bool) -> None:
+    def _row(
+        self, row: list[list[str]], left: deque[list[str]], out: IO[str] | None, *, static: bool
+    ) -> None:
         if static:
             self.found.checks += _static(self.root, out or sys.stdout)
         for rings in row:
-            self.pytest(rings, out, _environment(self.made) if rings == [DEPLOYMENT] else {})
+            self.pytest(rings, out, {})
+        while (taken := _taken(left)) is not None:
+            self.pytest(taken, out, _environment(self.made))
 
     def pytest(
         self, rings: Sequence[str], out: IO[str] | None, environment: Mapping[str, str]

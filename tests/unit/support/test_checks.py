@@ -1,12 +1,14 @@
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from perseid.errors import RefusedError, UsageError
-from support.checks import STUCK, Found, pytest_options, ring_rows
+from support.checks import STUCK, Found, Run, pytest_options, ring_rows
 
 
 @pytest.fixture
@@ -19,14 +21,37 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_rings_that_compute_run_at_once_with_those_that_wait(root: Path) -> None:
-    assert ring_rows(root, None, together=False) == [[["unit"]], [["system"]]]
+    assert ring_rows(root, None, together=False) == ([[["unit"]], [["system"]]], [])
     for ring in ("deployment", "contract"):
         (root / "tests" / ring).mkdir()
         (root / "tests" / ring / "test_it.py").touch()
-    first, waiting = [["unit"], ["contract"], ["deployment"]], [["system"]]
-    assert ring_rows(root, None, together=False) == [first, waiting]
-    assert ring_rows(root, "system, unit", together=True) == [[["unit", "system"]]]
-    assert ring_rows(root, "system", together=False) == [[["system"]]]
+    rows, last = [[["unit"], ["contract"]], [["system"]]], [["deployment"]]
+    assert ring_rows(root, None, together=False) == (rows, last)
+    assert ring_rows(root, "system, unit", together=True) == ([[["unit", "system"]]], [])
+    assert ring_rows(root, "system", together=False) == ([[["system"]]], [])
+    assert ring_rows(root, "deployment", together=False) == ([[]], last)
+
+
+@pytest.mark.parametrize("order", [["contract", "system"], ["system", "contract"]])
+def test_the_row_that_ends_first_runs_the_deployment_ring(
+    order: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[str, int]] = []
+    deployed = threading.Event()
+
+    def noted(run: Run, rings: Sequence[str], *_: object) -> None:
+        ran.append((rings[0], threading.get_ident()))
+        if rings[0] == "contract":  # it takes longest
+            assert deployed.wait(60)
+        if rings[0] == "deployment":
+            deployed.set()
+
+    monkeypatch.setattr(Run, "pytest", noted)
+    rows = [[[ring]] for ring in order]
+    Run(tmp_path, [], tmp_path, sys.stdout).at_the_same_time(rows, [["deployment"]], static=False)
+    by = dict(ran)
+    assert len(ran) == len(by) == 3
+    assert by["deployment"] == by["system"] != by["contract"]
 
 
 def test_options_are_passed_on() -> None:
