@@ -41,6 +41,24 @@ TESTS = Path(__file__).parent
 TEST_TIMEOUT_S = {"unit": 600, "contract": 300, "simulation": 900, "system": 900, "deployment": 900}
 # Seconds a ring should take on two cores; more is reported in the summary.
 RING_BUDGET_S = {"unit": 60, "contract": 180, "simulation": 240, "system": 600, "deployment": 300}
+# Tests that a normal run draws of each group: they show variants of what others show too, or faults
+# of one part. Each takes 20 s to 3 min. `--matrix` runs all.
+DRAWN = {
+    # system
+    "spread": 2,  # of jobs on three workers: deaths, changes, buffers
+    "replicas": 1,  # beyond both copies' deaths in turn
+    "changes": 2,  # of a job, with its state kept: revisions, partitions, SQL
+    "longest": 1,  # a kill in each operator, the operations page, a Spark cluster
+    "feedback edges": 1,
+    "examples": 2,
+    "field": 2,  # rare faults that users met
+    # deployment
+    "containers": 1,
+    # contract
+    "brokers": 3,  # faults of brokers and ensembles that one test starts
+    "spark": 2,  # what we change in Spark, or know of it
+    "queries": 1,  # SQL on many queries, or on hosts that differ
+}
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 _SEED = pytest.StashKey[int]()
@@ -82,7 +100,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [i for i in items if (i.get_closest_marker("soak") is not None) != soaking]
     if not config.getoption("--matrix"):
         left_out += [i for i in items if i.get_closest_marker("matrix") is not None]
-        left_out += _not_drawn(config, items)
+        left_out += _not_drawn(config, [i for i in items if i not in set(left_out)])
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in set(left_out)]
     for item in items:
@@ -94,18 +112,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _not_drawn(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
-    """All variants of tests that are marked `drawn`, less as many of each as the marker asks for.
+    """All variants of tests that are marked `drawn`, less as many of each as are wanted.
 
-    Variants are the parameters of one test, or the tests of one `group`.
+    Variants are the parameters of one test, of which its marker has the number, or the tests of a
+    `group` of DRAWN.
     """
     variants: dict[str, list[pytest.Item]] = {}
     wanted: dict[str, int] = {}
     for item in items:
         marker = item.get_closest_marker("drawn")
         if marker is not None:
-            name = marker.kwargs.get("group") or item.nodeid.partition("[")[0]
+            group = marker.kwargs.get("group")
+            name = group or item.nodeid.partition("[")[0]
             variants.setdefault(name, []).append(item)
-            wanted[name] = marker.args[0] if marker.args else 1
+            wanted[name] = DRAWN[group] if group else marker.args[0] if marker.args else 1
     left: list[pytest.Item] = []
     for name, found in variants.items():
         chance = random.Random(_seed(config) + zlib.crc32(name.encode()))

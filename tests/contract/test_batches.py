@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from perseid.worker.dataflow.edges import CHUNK_BYTES
 
 # A task sends 59 MB to another one, as stages do, again and again. Printed of each run: the largest
@@ -64,6 +66,7 @@ spark.stop()
 """
 
 
+@pytest.mark.drawn(group="spark")
 def test_spark_passes_small_batches_on_in_memory_that_it_has(
     in_spark: Callable[[str, str], Any],
 ) -> None:

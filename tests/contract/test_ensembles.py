@@ -29,7 +29,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaEnsemble]
         yield ensemble
 
 
-@pytest.mark.drawn(group="ensembles")
+@pytest.mark.drawn(group="brokers")
 def test_brokers_are_killed_and_restarted_one_after_the_other(brokers: KafkaEnsemble) -> None:
     job = Committing(kafka_handle.real(brokers.bootstrap))
     job.commit()
@@ -62,7 +62,7 @@ def test_with_two_of_three_brokers_dead_nothing_is_acknowledged(brokers: KafkaEn
     assert job.found() == job.expected()
 
 
-@pytest.mark.drawn(group="ensembles")
+@pytest.mark.drawn(group="brokers")
 def test_zookeeper_serves_with_two_of_three_and_writes_nothing_with_one(tmp_path: Path) -> None:
     with ZooKeeperEnsemble(tmp_path) as ensemble:
         session = KazooCoordination(ensemble.hosts, "/ensemble", SESSION_S)

@@ -49,6 +49,7 @@ def read(kafka: Kafka, topic: str) -> list[bytes | None]:
     return found
 
 
+@pytest.mark.drawn(group="brokers")
 def test_a_damaged_record_is_never_handed_out(broker: KafkaServer) -> None:
     """The broker served it as it is, since it ended well and does not look again."""
     kafka = kafka_handle.real(broker.bootstrap)
@@ -62,6 +63,7 @@ def test_a_damaged_record_is_never_handed_out(broker: KafkaServer) -> None:
     assert topic in str(caught.value)
 
 
+@pytest.mark.drawn(group="brokers")
 def test_a_broker_that_finds_the_damage_has_a_shorter_log_which_is_reported(
     broker: KafkaServer,
 ) -> None:

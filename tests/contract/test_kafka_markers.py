@@ -8,6 +8,7 @@ transaction decides them. So perseid brings 4.2.
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
@@ -46,6 +47,7 @@ def committed(server: KafkaServer) -> list[bytes | None]:
     return found
 
 
+@pytest.mark.drawn(group="brokers")
 def test_an_acknowledged_commit_outlives_a_partition_without_leader(tmp_path: Path) -> None:
     with KafkaServer(tmp_path / "1") as first:
         topics = TopicAdmin(first.bootstrap, timeout_s=60.0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 # A task's Python process hangs; the query is stopped. Processor time of the threads of Spark's
 # tasks from then on until the process is gone, which Spark kills after its own waits.
 SCRIPT = """
@@ -47,6 +49,7 @@ spark.stop()
 """
 
 
+@pytest.mark.drawn(group="spark")
 def test_tasks_of_a_stopped_query_wait_for_their_processes_without_a_core(
     in_spark: Callable[[str, str], Any],
 ) -> None:

@@ -45,7 +45,7 @@ from perseid.testing.registry import FakeCoordination, FakeZooKeeper
 from perseid.testing.wait import until
 from support.zookeeper import ZooKeeperServer
 
-_PATIENCE_S = 15.0
+_PATIENCE_S = 60.0
 Outcome = Literal["done", "not done"]
 _roots = itertools.count()
 

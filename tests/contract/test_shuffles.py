@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 # Counts the files of a plan of two shuffles, one of them below a persisted frame: after each run
 # of a clone, and after what was deleted; then those of a run that was aborted.
 SCRIPT = """
@@ -69,6 +71,7 @@ spark.stop()
 """
 
 
+@pytest.mark.drawn(group="spark")
 def test_a_runs_shuffle_files_go_and_the_plan_runs_again(
     in_spark: Callable[[str, str], Any],
 ) -> None:

@@ -44,6 +44,7 @@ def outputs(topic: str, seconds: float) -> list[SinkBatch]:
     return [SinkBatch(topic, [None] * count, [b"%d" % i + b"." * 990 for i in range(count)])]
 
 
+@pytest.mark.drawn(group="brokers")
 def test_output_is_given_longer_or_ends_in_a_sentence(slow: Kafka) -> None:
     job = slow.job()
     topic = slow.topic(1, max_message_bytes=str(BATCH_BYTES))

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 BOUNDS = {"jobs": 50, "stages": 50, "tasks": 500, "executions": 10}
 
 # 100 jobs of two stages and twelve tasks each.
@@ -41,6 +43,7 @@ spark.stop()
 """
 
 
+@pytest.mark.drawn(group="spark")
 def test_little_is_kept_of_jobs_that_have_ended(in_spark: Callable[[str, str], Any]) -> None:
     kept = in_spark(SCRIPT, json.dumps(BOUNDS))
     assert all(0 < kept[kind] <= bound for kind, bound in BOUNDS.items()), kept

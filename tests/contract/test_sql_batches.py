@@ -232,6 +232,7 @@ spark.stop()
 """
 
 
+@pytest.mark.drawn(group="queries")
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("count", [60, pytest.param(300, marks=pytest.mark.matrix)])
 def test_generated_queries_give_what_spark_gives_in_batch(
@@ -269,6 +270,7 @@ HOSTS = (
 )  # fmt: skip
 
 
+@pytest.mark.drawn(group="queries")
 def test_the_same_query_gives_the_same_bytes_on_hosts_that_differ(
     in_spark: Callable[..., Any],
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 # Two stages of two tasks each. The first attempt of one task of each stage fails after it has
 # reported.
 SCRIPT = """
@@ -42,6 +44,7 @@ spark.stop()
 """
 
 
+@pytest.mark.drawn(group="spark")
 def test_a_failed_attempt_does_not_report_and_its_repetition_counts_once(
     in_spark: Callable[[str, str], Any],
 ) -> None:

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from perseid.testing.compose import WORKERS, ComposeStack
 from perseid.testing.wait import until
 
-pytestmark = [pytest.mark.containers, pytest.mark.drawn(1, group="containers")]
+pytestmark = [pytest.mark.containers, pytest.mark.drawn(group="containers")]
 MONITORING = Path(__file__).parents[2] / "compose" / "monitoring"
 RECORDS, RATE = 60_000, 4_000
 FILL = "dd if=/dev/zero of=/var/lib/perseid/store/filler bs=1M || true"

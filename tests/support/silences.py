@@ -46,6 +46,18 @@ def silences_s(
     return found
 
 
+def assert_not_waited(
+    running: RunningCluster, calm: Sequence[float], dead: Sequence[float]
+) -> None:
+    """Output continued while something was dead; silences in s, before the death and during it.
+
+    A job that waits for a dead worker is silent until the death is known, for a session at least.
+    On a busy machine all silences are longer: so the bound rises with the earlier ones.
+    """
+    bound_s = max(running.cluster.deployment.zookeeper_session_s, 3 * max(calm))
+    assert max(dead) < bound_s, f"{max(dead)} s without output; at most {max(calm)} s before"
+
+
 @contextmanager
 def not_restarted(running: RunningCluster, name: str) -> Iterator[None]:
     """The supervisor of the process is stopped: it reports no death and restarts nothing."""

@@ -105,7 +105,7 @@ def _send(
     return average
 
 
-@pytest.mark.drawn(1, group="feedback edges")
+@pytest.mark.drawn(group="feedback edges")
 def test_predictions_and_models_are_those_of_plain_numpy(
     running: RunningCluster, tmp_path: Path
 ) -> None:

@@ -45,7 +45,7 @@ def good_lines_verdict(running: RunningCluster, name: str) -> bool:
     return counts == wanted
 
 
-@pytest.mark.drawn(4, group="long")
+@pytest.mark.drawn(group="changes")
 def test_an_undecodable_record_stops_the_job_until_it_is_changed(
     running: RunningCluster, tmp_path: Path
 ) -> None:
@@ -166,7 +166,7 @@ def test_processes_that_die_in_an_epoch_give_it_to_the_corrected_revision(
     running.do("jobs", "remove", "dying", "--purge")
 
 
-@pytest.mark.drawn(4, group="long")
+@pytest.mark.drawn(group="changes")
 def test_a_changed_job_keeps_its_state_and_a_removed_one_starts_again(
     running: RunningCluster, tmp_path: Path
 ) -> None:
@@ -242,7 +242,7 @@ def test_sql_that_is_not_row_wise_is_refused_with_what_to_write(
     assert running.job("plain") == {}
 
 
-@pytest.mark.drawn(4, group="long")
+@pytest.mark.drawn(group="changes")
 def test_sql_that_raises_on_a_record_stops_the_job_until_it_is_corrected(
     running: RunningCluster, tmp_path: Path
 ) -> None:

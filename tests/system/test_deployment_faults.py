@@ -48,7 +48,7 @@ def written(folder: Path, name: str, code: str) -> str:
     return str(folder)
 
 
-@pytest.mark.drawn(3, group="field")
+@pytest.mark.drawn(group="field")
 def test_a_job_that_fails_again_and_again_is_reported_and_its_correction_runs(
     running: RunningCluster, tmp_path: Path
 ) -> None:
@@ -74,7 +74,7 @@ def test_a_job_that_fails_again_and_again_is_reported_and_its_correction_runs(
     running.do("jobs", "remove", "prices", "--purge")
 
 
-@pytest.mark.drawn(3, group="field")
+@pytest.mark.drawn(group="field")
 def test_input_after_an_open_transaction_is_lag_and_reported(
     running: RunningCluster, tmp_path: Path
 ) -> None:

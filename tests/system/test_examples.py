@@ -8,12 +8,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from perseid.testing.running import RunningCluster
 from perseid.testing.stack import example, lines
 from perseid.testing.verify import verify_wordcount
 from perseid.testing.verify.read import read_topic
 
 
+@pytest.mark.drawn(group="examples")
 def test_wordcount_sends_one_record_for_each_changed_word(
     running: RunningCluster, tmp_path: Path
 ) -> None:
@@ -32,6 +35,7 @@ def test_wordcount_sends_one_record_for_each_changed_word(
     running.do("jobs", "remove", "wc", "--purge")
 
 
+@pytest.mark.drawn(group="examples")
 def test_grep_keeps_matching_lines_in_the_order_of_their_partition(
     running: RunningCluster, tmp_path: Path
 ) -> None:
@@ -48,6 +52,7 @@ def test_grep_keeps_matching_lines_in_the_order_of_their_partition(
     running.do("jobs", "remove", "grep-test", "--purge")
 
 
+@pytest.mark.drawn(group="examples")
 def test_pageviews_joins_two_sources_into_two_sinks(
     running: RunningCluster, tmp_path: Path
 ) -> None:
@@ -79,6 +84,7 @@ def test_pageviews_joins_two_sources_into_two_sinks(
     running.do("jobs", "remove", "pageviews", "--purge")
 
 
+@pytest.mark.drawn(group="examples")
 def test_incidents_are_reported_with_the_speeds_of_their_road(
     running: RunningCluster, tmp_path: Path
 ) -> None:

@@ -56,7 +56,7 @@ class Counted(Operator):
 ROUNDS, ROWS, BATCHES = 3, 300, 5
 
 
-@pytest.mark.drawn(1, group="feedback edges")
+@pytest.mark.drawn(group="feedback edges")
 def test_each_row_goes_round_once_an_epoch_through_deaths(
     running: RunningCluster, tmp_path: Path
 ) -> None:

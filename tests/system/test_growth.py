@@ -43,7 +43,7 @@ def job(running: RunningCluster, tmp_path: Path) -> Iterator[str]:
     running.do("jobs", "remove", JOB, "--purge")
 
 
-@pytest.mark.drawn(3, group="field")
+@pytest.mark.drawn(group="field")
 def test_logs_of_a_job_and_of_its_processes_stay_small(running: RunningCluster, job: str) -> None:
     topics = TopicAdmin(running.kafka)
     tokens, ledger = (names.tokens(job), 0), names.ledger(job)

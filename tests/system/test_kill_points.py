@@ -28,6 +28,7 @@ from support.kill_points import REACH_S, kills
 
 JOB = "killed"
 LINES = 400  # of one feeding: an epoch or two
+FEED_S = 0.2  # between feedings; all that was fed is judged after each kill
 QUIET_S = 3.0  # without an epoch
 ATTEMPTS = 4
 
@@ -64,7 +65,7 @@ def feed_until_reached(running: RunningCluster, folder: Path, point: str, seed: 
         fed += 1
         return False
 
-    until(reached, REACH_S, f"some process to die at {point}")
+    until(reached, REACH_S, f"some process to die at {point}", FEED_S)
 
 
 def judge(running: RunningCluster) -> None:
@@ -75,7 +76,7 @@ def judge(running: RunningCluster) -> None:
     assert verdict.output_records > 0
 
 
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(("point", "target"), POINTS)
 def test_nothing_is_lost_or_doubled_by_a_kill(
     running: RunningCluster, crash_points: Path, job: str, point: str, target: KillTarget
@@ -118,7 +119,7 @@ def test_a_checkpoint_outlives_a_process_that_was_to_write_a_part_of_it(
             found = running.job(job)
             return wanted(found) if found else None
 
-        return until(look, REACH_S, what)
+        return until(look, REACH_S, what, FEED_S)
 
     writers = fed(lambda j: part_writers(running, j), "part writers of the owner")
     with ExitStack() as resumed:
@@ -151,7 +152,7 @@ def test_a_stop_does_not_wait_for_a_process_that_died_with_its_part(
         complete = found["checkpoint"] is not None and found["checkpoint"]["epoch"] > before
         return part_writers(running, found) if complete else []
 
-    writers = until(writers_of_now, REACH_S, "a checkpoint by the processes of now")
+    writers = until(writers_of_now, REACH_S, "a checkpoint by the processes of now", FEED_S)
     with ExitStack() as resumed:
         for writer in writers:
             resumed.callback(resume, writer)

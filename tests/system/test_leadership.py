@@ -47,6 +47,7 @@ from support.decisions import replayed
 
 PATIENCE_S = 120.0
 PAUSE_S = 9.0  # more than four sessions
+LONG_SESSION_S = 6.0  # where a time is compared with a session: a busy machine loses a second
 INCARNATION = "w1-stand-in"
 PARALLELISM = 4  # of the example
 
@@ -188,10 +189,15 @@ class Stage:
 
 
 @pytest.fixture
-def stage(services: Cluster, tmp_path: Path) -> Iterator[Stage]:
+def stage(
+    services: Cluster, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Stage]:  # fmt: skip
+    """Its parameter: seconds of a session of ZooKeeper."""
+    session_s = getattr(request, "param", services.deployment.zookeeper_session_s)
     deployment = services.deployment.model_copy(
         update={"name": f"leadership-{uuid.uuid4().hex[:8]}", "store": str(tmp_path / "store"),
-                "state": str(tmp_path / "state"), "logs": str(tmp_path / "logs")}
+                "state": str(tmp_path / "state"), "logs": str(tmp_path / "logs"),
+                "zookeeper_session_s": session_s}
     )  # fmt: skip
     (tmp_path / "deployment.json").write_text(deployment.model_dump_json())
     admin = TopicAdmin(deployment.kafka)
@@ -252,6 +258,7 @@ def check_tokens(stage: Stage) -> None:
         assert accepted == (record.coordinator_epoch == claimed)
 
 
+@pytest.mark.parametrize("stage", [LONG_SESSION_S], indirect=True)
 def test_a_killed_leader_is_replaced_within_two_sessions(stage: Stage) -> None:
     first = started(stage)
     stage.coordinators[first.id].kill()
@@ -295,6 +302,7 @@ def test_a_stopped_leader_gets_no_write_accepted_when_it_resumes(stage: Stage) -
     wait_for("all to be mirrored", lambda: group_offsets(stage.deployment.kafka, group) == ends)
 
 
+@pytest.mark.parametrize("stage", [LONG_SESSION_S], indirect=True)
 def test_a_leader_answers_over_http_until_it_is_asked_to_end(stage: Stage) -> None:
     first = started(stage)
     shown = httpx.get(f"{first.url}/api/v1/status", timeout=PATIENCE_S, trust_env=False).json()

@@ -116,6 +116,7 @@ MINUTE = 60_000
 STATELESS = ("kept",)  # its writers have a sink and no state log
 AT_ONCE = 3  # deaths of a task that Spark puts up with
 ATTEMPTS = 4
+FEED_S = 0.1  # between feedings; all that was fed is judged in one process at the end
 READERS = 6  # of topics: each waits for its broker most of the time
 
 
@@ -223,7 +224,9 @@ def kill(running: RunningCluster, folder: Path, input_: Input, wanted: Sequence[
         return not left()
 
     takeover = {one.armed_as for one in wanted if one.point.takeover}
-    until(lambda: reached() or takeover >= set(left()), REACH_S, f"somebody to die: {left()}")
+    until(
+        lambda: reached() or takeover >= set(left()), REACH_S, f"somebody to die: {left()}", FEED_S
+    )
     for _ in range(ATTEMPTS):  # a kill between two epochs leaves nothing to replay
         if not left():
             return
@@ -288,7 +291,7 @@ def _kept_again(rows: Rows) -> Rows:
     return [{name: row[name] for name in ("g", "w", "ms")} for row in rows if row["n"] == 1]
 
 
-@pytest.mark.drawn(4, group="long")
+@pytest.mark.drawn(group="longest")
 def test_each_operator_is_killed_once_and_nothing_shows(
     running: RunningCluster, crash_points: Path, folder: Path, input_: Input, seed: int
 ) -> None:

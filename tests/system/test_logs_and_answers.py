@@ -80,7 +80,7 @@ def damaged(running: RunningCluster, path: str) -> Iterator[None]:
             client.stop()
 
 
-@pytest.mark.drawn(3, group="field")
+@pytest.mark.drawn(group="field")
 def test_a_damaged_entry_and_a_sink_made_again_stop_no_other_job(
     running: RunningCluster, tmp_path: Path
 ) -> None:
@@ -122,7 +122,7 @@ def test_a_damaged_entry_and_a_sink_made_again_stop_no_other_job(
         running.do("jobs", "remove", each.name, "--purge")
 
 
-@pytest.mark.drawn(3, group="field")
+@pytest.mark.drawn(group="field")
 def test_a_sink_topic_that_is_unknown_for_a_while_is_waited_for(
     running: RunningCluster, tmp_path: Path
 ) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 from perseid.testing.running import RunningCluster
 from perseid.testing.stack import example
 from perseid.testing.verify import verify_wordcount
+from perseid.testing.wait import until
 
+STOPPED_S = 180.0
 LITTLE = {"max": 400 << 20, "current": 399 << 20}  # of which 2 KiB could be freed
 
 
@@ -78,10 +80,16 @@ def test_a_job_is_stopped_before_the_container_runs_out_of_memory(
             (group / f"memory.{name}").write_text(f"{size}\n")
         (group / "memory.stat").write_text("anon 417333248\ninactive_file 2048\n")
         fed = 200
-        while running.job("oom").get("state") != "failed":
+
+        def stopped() -> bool:
+            nonlocal fed
             running.produce("oom-lines", words(fed))
             fed += 200
-            assert fed < 100_000, "by now it grows by more than 1 MiB in ten minutes"
+            return bool(running.job("oom").get("state") == "failed")
+
+        until(
+            stopped, STOPPED_S, "a job that grows by more than 1 MiB in ten minutes to be stopped"
+        )
     finally:
         shutil.rmtree(group)
     failed = running.job("oom")

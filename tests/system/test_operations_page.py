@@ -34,7 +34,7 @@ PAGE = Path(__file__).parents[2] / "compose" / "OPERATIONS.md"
 JOB, SOURCE, SINK = "wordcount", "lines", "word-counts"
 PROBLEMS_SHOWN = "perseid doctor"  # exits with 1 where it finds something, as on a full disk
 COMMAND_MAX_S = 600.0  # `restart` starts two workers in turn, 100 s each on a slow machine
-PAUSE_MAX_S = 30.0  # of a takeover while a worker starts, on two busy cores
+PAUSE_MAX_S = 60.0  # a takeover takes less on two busy cores, and the start of a worker 100 s
 
 
 def blocks(kind: str) -> list[str]:
@@ -115,7 +115,7 @@ def lose(running: RunningCluster, job_uuid: str) -> None:
     shutil.rmtree(Path(settings.store) / "jobs" / JOB)
 
 
-@pytest.mark.drawn(4, group="long")
+@pytest.mark.drawn(group="longest")
 def test_the_page_is_true(running: RunningCluster, tmp_path: Path) -> None:
     operator = Operator(running, tmp_path)
     with closing(Registry.connect(running.cluster.deployment)) as registry:

@@ -39,7 +39,7 @@ FORGED = "perseid-error[RetryableError]: all is well ::end"
 GOOD = "ann.of.the.valley@example.org"
 
 
-@pytest.mark.drawn(3, group="field")
+@pytest.mark.drawn(group="field")
 @pytest.mark.parametrize(
     ("kind", "reported"), [("ValueError", "PermanentError"), ("MemoryError", "UnexpectedError")]
 )

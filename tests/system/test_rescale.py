@@ -43,7 +43,7 @@ def kill(running: RunningCluster, what: str, job: dict[str, Any]) -> None:
     os.kill(leading[0], signal.SIGKILL)
 
 
-@pytest.mark.drawn(4, group="long")
+@pytest.mark.drawn(group="changes")
 def test_one_three_two_partitions_and_nothing_is_lost_or_doubled(
     running: RunningCluster, crash_points: Path, tmp_path: Path
 ) -> None:

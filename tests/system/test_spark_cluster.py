@@ -82,6 +82,7 @@ def rows(reported: dict[str, Any]) -> int:
     return int(source["numInputRows"])
 
 
+@pytest.mark.drawn(group="longest")
 @pytest.mark.timeout(600)
 def test_a_killed_executor_loses_and_doubles_nothing_and_spark_shows_what_ran(
     standalone: RunningCluster, tmp_path: Path, ui: str

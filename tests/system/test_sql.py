@@ -56,7 +56,7 @@ ORDER = {
 }  # fmt: skip
 
 
-@pytest.mark.drawn(4, group="long")
+@pytest.mark.drawn(group="changes")
 def test_everyday_sql_gives_the_expected_rows(running: RunningCluster, tmp_path: Path) -> None:
     running.topic("sql-orders", 1)
     running.topic("sql-lines", 1)
@@ -103,7 +103,7 @@ def test_sql_that_cannot_run_is_refused_when_it_is_applied(
         assert "SQL of operator sums: it contains Aggregate" in ran.document["error"]["message"]
 
 
-@pytest.mark.drawn(3, group="field")
+@pytest.mark.drawn(group="field")
 def test_the_shipped_jobs_with_sql_run(running: RunningCluster, tmp_path: Path) -> None:
     """Those that no other test runs: wordcount, grep and incidents have their own."""
     running.topic("sql-words", 1)

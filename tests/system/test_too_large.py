@@ -53,7 +53,7 @@ def found(running: RunningCluster) -> list[int]:
     return sorted(row["id"] for row in running.rows("large-ids"))
 
 
-@pytest.mark.drawn(3, group="field")
+@pytest.mark.drawn(group="field")
 def test_large_letters_are_pointers_and_many_partitions_no_burden(
     running: RunningCluster, job: str
 ) -> None:
