@@ -109,6 +109,8 @@ FOUND_BY = {
     "replicas_are_not_compared": 0,
     "only_counts_are_compared": 0,
     "diverged_replicas_are_placed_again": 0,
+    "promotions_compare_nothing": 0,
+    "replicas_that_had_diverged_keep_their_log": 0,
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from perseid.testing.simulation.faults import REPLICA_BRANCHES
 from perseid.testing.simulation.many import Tally, play
 from perseid.testing.simulation.scenario import run
-from perseid.testing.simulation.scripts import Corrected, Diverging, Rescaled
+from perseid.testing.simulation.scripts import Corrected, Diverging, DivergingAtDeath, Rescaled
 from support.playing import shown
 
 SEEDS, SEEDS_OF_MATRIX = 100, 2000
@@ -42,6 +42,13 @@ def test_a_replica_that_makes_other_outputs_is_reported(seed: int) -> None:
     outcome = run(seed, Diverging.SHAPE, Diverging(switch=0.02))
     assert not outcome.error, outcome.explain()
     assert outcome.struck["diverged"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_other_outputs_of_the_last_moments_are_found_when_a_replica_takes_over(seed: int) -> None:
+    outcome = run(seed, DivergingAtDeath.SHAPE, DivergingAtDeath(switch=0.02))
+    assert not outcome.error, outcome.explain()
+    assert outcome.struck["diverged at its promotion"]
 
 
 HARD = Corrected(

@@ -17,7 +17,8 @@ another leader would compute the same.
     changed itself, to that of the plan; all others keep theirs with all that they have.
 9.  A token begins each partition where the one before it ended.
 10. A replica never comes to its primary's worker or log, and is new under the plan's generation. A
-    primary gets another log only by promotion, with owner and log of its replica.
+    primary gets another log only by promotion, with owner and log of its replica, or when that one
+    had diverged.
 11. Logs are trimmed only before the oldest kept checkpoint.
 """
 
@@ -178,7 +179,7 @@ def _of_replicas(was: Plan, plan: Plan) -> Iterator[str]:
             yield f"replica {replica.fragment} changed under generation {replica.generation}"
     for own in plan.primaries if plan.layout == was.layout else ():
         before, copy = was.of_fragment(own.fragment), was.replica_of(own.fragment)
-        if before is None or own.log == before.log:
+        if before is None or own.log == before.log or (plan.diverged and own.owner is None):
             continue
         if copy is None or (own.owner, own.log) != (copy.owner, copy.log):
             yield f"fragment {own.fragment} on {own.owner} has the log {own.log} of no replica"

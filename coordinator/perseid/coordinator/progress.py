@@ -26,7 +26,7 @@ from perseid.coordinator.job.ownership import Condition
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import JobState
 from perseid.coordinator.token_time import Now
-from perseid.errors import FencedError, PermanentError, ProcessDied
+from perseid.errors import Diverged, FencedError, PermanentError, ProcessDied
 from perseid.topics.records import (
     EpochDone,
     EventTimes,
@@ -235,6 +235,10 @@ def _repeated(job: JobState, record: FragmentState, now: Now, delays: bool) -> J
 def _failed(job: JobState, record: FragmentState, now: Now) -> Step:
     kind = record.error_kind or "PermanentError"
     text = record.error or "the fragment failed without a reason"
+    if kind == Diverged.__name__:
+        job, actions = replicas.unfit(job, record.fragment, text)
+        job, more = failing.transient(job, now, [record.fragment], text)
+        return job, actions + more
     if job.health.fails_again([record.fragment]):
         job = replace(job, health=job.health.tried(kind))
     if job.health.unexpected >= failing.TRIES_MAX:

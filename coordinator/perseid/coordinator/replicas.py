@@ -4,7 +4,8 @@ A replica is placed when its primary runs, on another worker, and again when its
 when it has failed, after a delay. Its reports count for no epoch of the job. A primary that is
 placed on its replica's worker is that replica, promoted (`owning`): at once when the primary's
 worker is gone or has handed it over. A replica that has computed other results than its primary
-ends the replicas of its plan: the plan has the reason, until another revision or start.
+ends the replicas of its plan: the plan has the reason, until another revision or start. Where it
+finds that at its promotion, its copy of the state logs is left, too.
 """
 
 from __future__ import annotations
@@ -198,6 +199,29 @@ def _diverged(job: JobState, replica: Assignment, text: str) -> Step:
         reason=f"the replica of fragment {replica.fragment} has diverged",
     )  # fmt: skip
     job = job.with_events(f"{plan.reason}, and the job has none now: {headline(text)}")
+    return replace(job, ownership=job.ownership.planned(plan)), [PutPlan(job.name, plan)]
+
+
+def unfit(job: JobState, fragment: str, text: str) -> Step:
+    """A replica found at its promotion that it had diverged.
+
+    The fragment has the other copy of its logs again. A host without that one, or with an old one,
+    restores a checkpoint. As without a replica, epochs that are committed run again.
+    """
+    assert job.plan is not None
+    number = job.ownership.next_generation
+    plan = job.plan.placed({fragment: None}, number)
+    assignments = tuple(
+        replace(a, log=a.other_log) if a.fragment == fragment else a for a in plan.assignments
+    )
+    plan = replace(
+        plan, assignments=assignments, replicas=(), diverged=cut(text, TEXT_MAX),
+        reason=f"the replica of fragment {fragment} has diverged, as it showed when it took over",
+    )  # fmt: skip
+    job = job.with_events(
+        f"{plan.reason}: the fragment is restored without what it had, and gets no replica: "
+        f"{headline(text)}"
+    )
     return replace(job, ownership=job.ownership.planned(plan)), [PutPlan(job.name, plan)]
 
 

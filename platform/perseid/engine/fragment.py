@@ -78,6 +78,13 @@ class Runtime(Protocol):
         """From now on the replica is the primary of `plan`; no epoch runs."""
         ...
 
+    def compare(self) -> Callable[[], None]:
+        """Begins to compare what it has made as a replica with what the ledgers have by now.
+
+        The returned function waits. Raises Diverged.
+        """
+        ...
+
     def prepare(self, base_offset: int) -> Callable[[], None]:
         """Begins what takes long, while the state is restored; the returned function waits.
 

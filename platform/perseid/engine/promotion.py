@@ -6,10 +6,13 @@ ledgers, and the tokens since the newest complete checkpoint.
 1. The ledgers are read, which ends the transactions that the previous owner left open and fences
    it. It may fence back, until a commit of the new generation is in a ledger: what it has committed
    meanwhile is skipped here, since the ledger has it.
-2. The token log is read after that, so it has the token of every epoch that the ledgers have.
-3. A token that this replica has run may have been rolled back by a Rewind that it has not read. Its
+2. What it has made as a replica and not yet compared is compared with what the ledgers have by
+   then: it may have made other outputs in the last moments before its primary died. Then it fails
+   with Diverged, and the leader has the fragment restored from the other copy of its log.
+3. The token log is read after that, so it has the token of every epoch that the ledgers have.
+4. A token that this replica has run may have been rolled back by a Rewind that it has not read. Its
    state is then of no use, and the fragment restores.
-4. `resume.decide`, as after a restore. That a replica has run an epoch does not show that earlier
+5. `resume.decide`, as after a restore. That a replica has run an epoch does not show that earlier
    ones are committed. Outputs that the ledgers lack are returned from its logs; what they have is
    skipped.
 """
@@ -23,7 +26,7 @@ from typing import TYPE_CHECKING
 from perseid.engine import checkpoints, resume
 from perseid.engine.feed import base_of, history_since
 from perseid.engine.resume import Restored
-from perseid.errors import PermanentError, RetryableError
+from perseid.errors import Diverged, PermanentError, RetryableError
 from perseid.topics.chain import Base
 
 if TYPE_CHECKING:
@@ -55,9 +58,14 @@ class Resumed:
 
 
 def resumed(plan: Plan, runtime: Runtime, reached: Reached) -> Resumed:
-    """Decides. Any failure but a fence is a RetryableError: the fragment is placed again."""
+    """Decides. Any other failure than a fence or Diverged is a RetryableError.
+
+    The fragment is placed again then.
+    """
     try:
         return _resumed(plan, runtime, reached)
+    except Diverged:
+        raise
     except PermanentError as error:  # if it is true, a restore finds it, too
         raise RetryableError(f"the replica cannot become the primary in place: {error}") from error
 
@@ -66,8 +74,12 @@ def _resumed(plan: Plan, runtime: Runtime, reached: Reached) -> Resumed:
     began_s = runtime.now_s()
     plan = with_newest(plan, runtime.known(False))
     ledgers = runtime.ledgers()()
+    compared = runtime.compare()
     read_s = runtime.now_s()
-    past = history_since(base_for(plan, reached), plan.job, runtime.tokens, runtime.topics)
+    try:
+        past = history_since(base_for(plan, reached), plan.job, runtime.tokens, runtime.topics)
+    finally:  # else the fragment is restored from what was not compared
+        compared()
     if past.offsets.get(reached.epoch) != reached.offset:
         raise RetryableError(
             f"job {plan.job}: the replica has run the token of epoch {reached.epoch} at offset "

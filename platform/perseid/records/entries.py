@@ -177,6 +177,10 @@ class Assignment:
         """In reports and names of threads: no other assignment of its job has it."""
         return f"{self.fragment}.{self.role}" if self.muted else self.fragment
 
+    @property
+    def other_log(self) -> str:
+        return PAIR if self.log == MAIN else MAIN
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -263,9 +267,8 @@ class Plan:
         if primary is None:
             raise ValueError(f"the plan of {self.job} has no fragment {fragment}")
         made = replace(
-            primary, role=REPLICA, owner=owner, generation=generation,
-            log=PAIR if primary.log == MAIN else MAIN,
-        )  # fmt: skip
+            primary, role=REPLICA, owner=owner, generation=generation, log=primary.other_log
+        )
         others = self.without_replicas([fragment], generation)
         return replace(others, replicas=(*others.replicas, made))
 

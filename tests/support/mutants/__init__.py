@@ -11,6 +11,7 @@ from perseid.testing.simulation.scenario import run
 from perseid.testing.simulation.scripts import (
     Corrected,
     Diverging,
+    DivergingAtDeath,
     LateAnswers,
     LedgerCut,
     Overtaken,
@@ -57,6 +58,7 @@ LOSSES = Swarm(switch=0.02, kill_worker=0.004, kafka_lost=0.03, kafka_unanswered
 LOSSES_AND_ERRORS = Corrected(switch=0.1, kill_worker=0.003, kafka_unanswered=0.02)
 RETRIED_SENDS = Swarm(switch=0.02, kafka_lost=0.1, kafka_unanswered=0.1)
 DIVERGING = Diverging(switch=0.02)
+AT_DEATH = DivergingAtDeath(switch=0.02)
 
 _DRAWN = (
     sinks.no_read_back, sinks.ledger_outside_the_transaction,
@@ -163,6 +165,8 @@ PLANTED: dict[str, Planted] = {
         *(Planted(mutant, play=approximate.run) for mutant in _APPROXIMATE),
         *(Planted(mutant, play=partial(run, replicas=True)) for mutant in _REPLICATED),
         *(Planted(mutant, Diverging.SHAPE, DIVERGING) for mutant in _DIVERGING),
+        Planted(replicas.promotions_compare_nothing, Diverging.SHAPE, AT_DEATH),
+        Planted(replicas.replicas_that_had_diverged_keep_their_log, Diverging.SHAPE, AT_DEATH),
         Planted(edges.attempts_are_mixed, play=buffered.run),
         Planted(edges.buffers_are_trimmed_after_the_newest, play=buffered.run),
     )

@@ -19,6 +19,7 @@ from perseid.records import MAIN, PAIR
 from perseid.state.durability.owners import adopt, replica_directory
 from perseid.testing.simulation import fragment, tasks
 from perseid.topics.records import EpochDone
+from perseid.worker.sink.audit import LedgerAudit
 
 
 def replicas_commit() -> AbstractContextManager[Any]:
@@ -170,6 +171,28 @@ def replicas_count_for_epochs() -> AbstractContextManager[Any]:
 def replicas_are_not_compared() -> AbstractContextManager[Any]:
     """What a replica has made is not looked at."""
     return patch.object(Comparison, "_compare", lambda *_: None)
+
+
+def promotions_compare_nothing() -> AbstractContextManager[Any]:
+    """What a replica has made in its last moments is not looked at when it takes over."""
+    return patch.object(LedgerAudit, "last", lambda _self: [])
+
+
+def replicas_that_had_diverged_keep_their_log() -> AbstractContextManager[Any]:
+    """A fragment whose promotion has found other outputs is restored from what made them."""
+    unfit: Any = replicas.unfit
+
+    def mutant(job: Any, *given: Any) -> Any:
+        found, actions = unfit(job, *given)
+        logs = {a.fragment: a.log for a in job.plan.assignments}
+        plan = replace(found.plan, assignments=tuple(
+            replace(a, log=logs[a.fragment]) for a in found.plan.assignments
+        ))  # fmt: skip
+        return replace(found, ownership=replace(found.ownership, plan=plan)), [
+            replace(action, plan=plan) for action in actions
+        ]
+
+    return patch.object(replicas, "unfit", mutant)
 
 
 def diverged_replicas_are_placed_again() -> AbstractContextManager[Any]:

@@ -337,6 +337,34 @@ def test_a_replica_that_has_failed_does_not_take_over_at_once(both: tuple[World,
     assert (primary(world).owner, primary(world).log) == ("w3-1", MAIN)
 
 
+def test_a_replica_that_had_diverged_when_it_took_over_is_left_with_its_log(
+    both: tuple[World, Leader],
+) -> None:
+    world, leader = both
+    run(world, leader)
+    world.workers.append("w3-1")
+    lose(world, leader, "w1-1")
+    assert (primary(world).owner, primary(world).log) == ("w2-1", PAIR)
+    generation = primary(world).generation
+    world.report(
+        JOB, "failed", permanent=True, error_kind=Diverged.__name__, error="counts-0: 3 and 4"
+    )
+    leader.listen()
+    assert leader.job().phase is not Phase.FAILED
+    assert (primary(world).owner, primary(world).log) == (None, MAIN)
+    leader.tick(1.0)
+    assert primary(world).owner in world.workers
+    assert primary(world).log == MAIN
+    assert primary(world).generation > generation
+    assert (world.plans[JOB].replicas, world.plans[JOB].diverged) == ((), "counts-0: 3 and 4")
+    assert any("when it took over" in event for event in leader.job().health.events)
+    world.report(JOB, "running")
+    leader.listen()
+    leader.tick(600)
+    assert world.plans[JOB].replicas == ()
+    assert replicas.unprotected(leader.job()) == "a replica has diverged: counts-0: 3 and 4"
+
+
 def test_after_a_divergence_the_plan_has_none_until_another_revision(
     both: tuple[World, Leader],
 ) -> None:

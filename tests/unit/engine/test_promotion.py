@@ -14,7 +14,7 @@ from perseid.engine.fragment import FragmentLife
 from perseid.engine.order import EpochOrder
 from perseid.engine.resume import Restored
 from perseid.engine.task_report import PartitionReport, ReadCount, Reads, TaskReport
-from perseid.errors import FencedError, PermanentError, PerseidError, RetryableError
+from perseid.errors import Diverged, FencedError, PermanentError, PerseidError, RetryableError
 from perseid.jobs.model.layout import build
 from perseid.jobs.model.spec import EventTimeSpec, JobSpec, OperatorSpec, SinkSpec, SourceSpec
 from perseid.records import WHOLE, CheckpointPointer, Plan
@@ -115,6 +115,9 @@ class World(Around):
         assert not plan.only.muted
         self._step("promoted")
 
+    def compare(self) -> Callable[[], None]:
+        return lambda: self._step("compared")
+
     def ledgers(self) -> Callable[[], Mapping[int, int]]:
         if self.life.plan.only.muted:
             return dict
@@ -180,7 +183,7 @@ def epochs(world: World) -> list[int]:
 def test_at_the_tip_it_runs_nothing_again_and_reports_that_it_runs() -> None:
     world = World(11, 12, committed=12)
     assert world.promote() is None
-    assert world.steps == ["promoted", "ledgers", "history", "reported"]
+    assert world.steps == ["promoted", "ledgers", "history", "compared", "reported"]
     running, times, stopped = world.of_the_primary()
     assert isinstance(running, FragmentState)
     assert isinstance(times, EventTimes)
@@ -279,7 +282,9 @@ def test_a_record_that_arrives_meanwhile_is_left_to_the_next_turn(at: str) -> No
     assert (ran, epochs(world)) == ([12], [12, 13])
 
 
-@pytest.mark.parametrize("at", ["promoted", "ledgers", "history", "reported", "execute"])
+@pytest.mark.parametrize(
+    "at", ["promoted", "ledgers", "history", "compared", "reported", "execute"]
+)
 @pytest.mark.parametrize("error", [RetryableError("away"), FencedError("newer")])
 def test_a_failure_of_a_step_ends_it_as_the_primary(at: str, error: PerseidError) -> None:
     world = World(11, 12, committed=11)
@@ -307,6 +312,17 @@ def test_before_it_runs_no_failure_is_final(at: str) -> None:
     assert failure is not None
     assert (failure.error_kind, failure.permanent) == ("RetryableError", False)
     assert "trimmed" in failure.error
+
+
+@pytest.mark.parametrize("also", ["", "history"])
+def test_other_outputs_than_its_primarys_end_it_whatever_else_fails(also: str) -> None:
+    world = World(11, 12, committed=11)
+    fails = {"compared": Diverged("numbered-0"), also: RetryableError("away")}
+    world.during["promoted"] = lambda: world.fails.update(fails)
+    failure = world.promote()
+    assert failure is not None
+    assert (failure.error_kind, failure.generation, failure.epoch) == ("Diverged", 6, BASE)
+    assert epochs(world) == []
 
 
 def test_a_failure_of_the_job_is_final_as_ever() -> None:

@@ -234,6 +234,59 @@ def test_whatever_ends_its_thread_ends_the_fragment(
         found.judged()
 
 
+def test_the_last_look_compares_what_no_look_has(pair: Pair) -> None:
+    count = WAITING_MAX - 10
+    found = pair.begun()
+    pair.tokens(count)
+    for epoch in range(1, count):
+        found.ran(*pair.make(epoch, b"a"))
+        pair.commit(epoch, b"b" if epoch == count - 2 else b"a")
+    with pytest.raises(Diverged, match=f"epoch {count - 2}"):
+        found.last()
+
+
+def test_what_the_ledger_lacks_is_not_waited_for(pair: Pair) -> None:
+    found = pair.begun()
+    for epoch in range(1, 9):
+        found.ran(*pair.make(epoch, b"a"))
+        if epoch < 6:
+            pair.commit(epoch, b"a")
+    assert found.last() == []
+    assert len(found._comparison.waiting) == len(TASKS)
+
+
+def test_the_last_look_ends_the_thread(pair: Pair) -> None:
+    found = pair.begun()
+    found.start()
+    found.ran(*pair.make(1, b"a"))
+    pair.commit(1, b"a")
+    assert found.last() == []
+    assert pair.reader.closed.wait(10.0)
+
+
+def test_the_last_look_raises_what_an_earlier_one_has_found(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "LOOK_S", 0.0)
+    found = pair.begun()
+    found.ran(*pair.make(1, b"a"))
+    pair.commit(1, b"b")
+    found.start()
+    assert pair.reader.closed.wait(10.0)
+    with pytest.raises(Diverged):
+        found.last()
+
+
+def test_users_see_that_the_last_outputs_were_not_compared(pair: Pair) -> None:
+    found = pair.begun()
+    found.ran(*pair.make(1, b"a"))
+    pair.commit(1, b"b")
+    pair.reader.failing = RetryableError("the broker is away")
+    (warning,) = found.last()
+    assert warning.startswith("the last outputs of this replica were not compared")
+    assert warning.endswith("the broker is away")
+
+
 def test_its_thread_ends_with_it(pair: Pair) -> None:
     found = pair.begun()
     found.start()

@@ -125,7 +125,12 @@ class Fragment:
 
     def promoted(self, plan: Plan) -> None:
         self.plan = self.context.plan = plan
-        self._audit = None
+
+    def compare(self) -> Callable[[], None]:
+        audit, self._audit = self._audit, None
+        for warning in audit.last() if audit is not None else ():
+            self.world.simulation.note(warning)
+        return lambda: None
 
     def prepare(self, _base_offset: int) -> Callable[[], None]:
         return lambda: None
@@ -137,6 +142,7 @@ class Fragment:
         if self.plan.only.muted:
             reader = SimulatedColumnReader(self.world.broker)
             self._audit = LedgerAudit(self.plan, self.layout, reader, self.topics)
+            self.world.roles.begins(self.plan.generation)
         if self._levels is not None:
             self._levels.inbox.begin(past, done_epoch)
 
@@ -174,14 +180,16 @@ class Fragment:
     def _become_primary(self, life: FragmentLife) -> None:
         wanted, self._primary = self._primary, None
         if wanted is not None and wanted.generation > self.plan.generation:
-            self._replicated = life.epoch
+            self._replicated, replica = life.epoch, self.plan.generation
             life.promote(wanted)
+            self.world.roles.took_over(replica)
             self.world.gates.hit("promoted in place")
 
     def _compare(self) -> None:
         """What a thread does on a worker (`LedgerAudit`)."""
         now_s = self.world.simulation.now_s
-        if self._audit is not None and now_s - self._audited_s > audit.LOOK_S:
+        is_due = self.world.roles.audits and now_s - self._audited_s > audit.LOOK_S
+        if self._audit is not None and is_due:
             self._audited_s = now_s
             self._audit.look()
             for warning in self._audit.judged():
@@ -205,6 +213,13 @@ class Fragment:
     def execute(self, order: EpochOrder, record: bytes) -> tuple[TaskReport, int]:
         done, took_ms = self._run(order, record)
         if self._audit is not None:
+            for gid, report in done.partitions.items():
+                if report.made is not None:
+                    totals = {(m.topic, m.partition): (m.count, m.checksum) for m in report.made}
+                    task = self.layout.task(gid)
+                    self.world.roles.made(
+                        self.plan.generation, task, order.token_offset, totals
+                    )
             self._audit.ran(order, done)
         return done, took_ms
 

@@ -144,14 +144,15 @@ class TotalsInTable(Totals):
 class UnorderedTotals(Totals):
     """Emits an epoch's rows in an order of chance: a replica makes other outputs."""
 
-    chance: ClassVar[random.Random] = random.Random()  # a history sets its own
+    chance: ClassVar[random.Random | None] = None  # a history sets its own; None: no chance
 
     def process(self, batch: dict[str, pa.Table], out: Emitter) -> None:
         mine = Emitter("totals")
         super().process(batch, mine)
         table = mine.tables()[MAIN]
         rows = list(range(table.num_rows))
-        self.chance.shuffle(rows)
+        if self.chance is not None:
+            self.chance.shuffle(rows)
         out.emit(table.take(rows))
 
 

@@ -4,7 +4,9 @@ After every event:
 - what a replica's generation names commits nothing, has no part of a checkpoint, and reports no
   event times and no checks of the input;
 - after an epoch of one token, a partition's state and outputs are the same in both copies;
-- a fragment whose copy of the state changes was the replica, and gets a generation above all;
+- a fragment whose copy of the state changes was the replica, and gets a generation above all, or
+  it waits for an owner, since what was the replica had diverged;
+- no replica takes over that has made other outputs than were committed while it ran;
 - who takes one copy of the state logs over leaves the other one where it is;
 - no epoch counts as done before each partition has committed it.
 At the end, once all faults are over: the replica is there, and has run all tokens (`protected`).
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 
 PROGRESS = names.progress(job.JOB)
 Place = tuple[int, int, int, int, int, int]  # layout, gid, and what identifies the token
+Made = tuple[str, int, int]  # operator, partition and token offset of outputs
+Totals = dict[tuple[str, int], tuple[int, int]]  # as `engine.comparison`
 
 
 @dataclass
@@ -58,6 +62,10 @@ class Roles:
     hit: Callable[[str], None]
     plan: Plan | None = None
     diverges: bool = False  # what replicas make differs from what their primaries do
+    audits: bool = True  # whether the threads of audits get to look
+    _committed: dict[Made, Totals] = field(default_factory=dict)
+    _made: dict[int, dict[Made, Totals]] = field(default_factory=dict)  # by replica's generation
+    _earlier: dict[int, set[Made]] = field(default_factory=dict)  # what it is not compared with
     _node: TreeNode | None = None  # of the plan
     _primary: set[int] = field(default_factory=set)  # generations that a plan gave to one
     _muted: set[int] = field(default_factory=set)
@@ -95,7 +103,12 @@ class Roles:
         for own in plan.primaries:
             known = before.of_fragment(own.fragment)
             replica = before.replica_of(own.fragment)
+            newly = own.owner is None and plan.diverged and not before.diverged
+            if known is not None and newly and own.log == known.log:
+                raise Defect(f"{own} has diverged, and keeps its log")
             if known is None or own.log == known.log or plan.layout != before.layout:
+                continue
+            if plan.diverged and own.owner is None and not plan.replicas:
                 continue
             self.hit("replica promoted")
             if replica is None or (replica.owner, replica.log) != (own.owner, own.log):
@@ -118,6 +131,10 @@ class Roles:
                     self._done[generation] = record.epoch
                 if record.error_kind == Diverged.__name__:
                     self._diverged(record)
+            case FragmentState(error_kind=Diverged.__name__):
+                self.hit("diverged at its promotion")
+                self._diverged(record)
+                return
             case _:
                 return
         if not record.fragment.endswith(".replica"):
@@ -132,6 +149,28 @@ class Roles:
         """Judges a committed record of the ledger."""
         if record.generation in self._muted:
             raise Defect(f"a replica commits {record}")
+        totals = {(w.topic, w.partition): (w.count, w.checksum) for w in record.outputs}
+        self._committed.setdefault((record.operator, record.partition, record.token_offset), totals)
+
+    def begins(self, replica: int) -> None:
+        """A replica of this generation runs and is compared from now on."""
+        self._made[replica], self._earlier[replica] = {}, set(self._committed)
+
+    def made(self, replica: int, task: Task, token_offset: int, outputs: Totals) -> None:
+        self._made[replica][task.operator, task.partition, token_offset] = outputs
+
+    def differing(self, replica: int) -> list[Made]:
+        """Where it has made other outputs than were committed since it began."""
+        found, earlier = self._made.get(replica, {}), self._earlier.get(replica, set())
+        return [
+            place for place, totals in found.items()
+            if place not in earlier and self._committed.get(place, totals) != totals
+        ]  # fmt: skip
+
+    def took_over(self, replica: int) -> None:
+        """It is the primary now, with what it has made."""
+        if found := self.differing(replica):
+            raise Defect(f"a replica took over that has made other outputs: {found}")
 
     def ran(
         self, task: Task, token: Token, token_offset: int, log: str,
@@ -184,6 +223,8 @@ class Roles:
     def start_again(self) -> None:
         """The broker has lost records: offsets come again with other tokens."""
         self._states.clear()
+        self._committed.clear()
+        self._made = {replica: {} for replica in self._made}
 
     def protected(self, tip: int) -> bool:
         """Whether each primary has a replica that has run the token of epoch `tip`."""

@@ -418,9 +418,44 @@ class Diverging(Swarm):
             raise Defect(f"a replica has made other outputs, and the job has one: {plan}")
 
 
+@dataclass
+class DivergingAtDeath(Swarm):
+    """Nothing is compared any more, the replica makes other outputs, and its primary dies."""
+
+    name: ClassVar[str] = "diverging-at-death"
+    SHAPE: ClassVar[Shape] = Diverging.SHAPE
+    AT_S: ClassVar[float] = 6.0
+    LOOK_S: ClassVar[float] = 0.1
+
+    def __call__(self, simulation: Simulation, world: World) -> None:
+        super().__call__(simulation, world)
+        world.roles.diverges = True
+        job.UnorderedTotals.chance = None
+        chance = Random(simulation.random.random())
+        simulation.after(self.AT_S, partial(self._begin, simulation, world, chance))
+        simulation.after(world.shape.input_s, partial(self._ended, world))
+
+    def _begin(self, simulation: Simulation, world: World, chance: Random) -> None:
+        world.roles.audits = False
+        job.UnorderedTotals.chance = chance
+        self._look(simulation, world)
+
+    def _look(self, simulation: Simulation, world: World) -> None:
+        replicas = world.roles.plan.replicas if world.roles.plan is not None else ()
+        if any(world.roles.differing(own.generation) for own in replicas):
+            kill_owner(simulation, world)
+        else:
+            simulation.after(self.LOOK_S, partial(self._look, simulation, world))
+
+    def _ended(self, world: World) -> None:
+        plan = world.roles.plan
+        if plan is None or plan.replicas or not plan.diverged:
+            raise Defect(f"a replica that had made other outputs took over, and the plan is {plan}")
+
+
 _KINDS = (
     LedgerCut, SourceCut, LateAnswers, Overtaken, Rescaled, Swarm, DamagedLogs, Corrected, Slow,
-    PartLost, Diverging,
+    PartLost, Diverging, DivergingAtDeath,
 )  # fmt: skip
 SCRIPTS: dict[
     str,
@@ -428,6 +463,7 @@ SCRIPTS: dict[
         Corrected
         | DamagedLogs
         | Diverging
+        | DivergingAtDeath
         | LateAnswers
         | LedgerCut
         | Overtaken

@@ -2,7 +2,8 @@
 
 It has a reader and a thread of its own, so no epoch waits for it, of the replica or of the primary.
 It reads only while epochs wait to be compared, and of a partition no further than that needs. It
-begins at the ledger's end: what was committed before is not compared.
+begins at the ledger's end: what was committed before is not compared. It ends with a last look when
+the replica becomes the primary (`engine.promotion`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ log = logging.getLogger("perseid.worker")
 
 LOOK_S = 1.0  # between two looks at the ledger
 AFTER_ERROR_S = 10.0
+LAST_LOOKS_MAX = 8  # of WAITING_MAX offsets each; an epoch has two, and more after aborted attempts
 
 
 class RangeReader(Protocol):
@@ -60,6 +62,7 @@ class LedgerAudit:
         tokens_end = topics.ends([token_log])[token_log]
         self._comparison = Comparison(plan.job_uuid, layout, tokens_end)
         self._comparing = threading.Lock()
+        self._reading = threading.Lock()  # one look at a time
         self._ended = threading.Event()
         self._error: Exception | None = None
         self._refused = ""  # the last reason why the ledger could not be read
@@ -86,39 +89,71 @@ class LedgerAudit:
         if not unchecked or self._warned:
             return []
         self._warned = True
-        why = f": {self._refused}" if self._refused else ""
-        return [
-            f"{unchecked} outputs of this replica were not compared with those of the primary, "
-            f"since {self._ledger} did not show them in time{why}"
-        ]
+        return [self._not_compared(f"{unchecked} outputs")]
+
+    def last(self) -> list[str]:
+        """Compares all that the ledger has, and ends the audit; warnings for users.
+
+        For a replica that runs no more epochs, once the owner of the ledger is fenced. Raises what
+        has ended the audit before, or Diverged.
+        """
+        found: bool | None = None
+        with self._reading:
+            self._ended.set()
+            if self._error is not None:
+                raise self._error
+            for _ in range(LAST_LOOKS_MAX):
+                found = self._read_on()
+                if not found:
+                    break
+        return self.judged() if found is False else [self._not_compared("the last outputs")]
 
     def look(self) -> bool:
         """Compares what the ledger has by now; whether it could be read."""
+        return self._read_on() is not None
+
+    def _read_on(self) -> bool | None:
+        """Whether there was something to compare; None if it could not be read."""
         try:
-            self._look()
+            found = self._look()
         except RetryableError as error:
             if str(error) != self._refused:
                 log.warning("the replica's outputs are not compared yet: %s", error)
             self._refused = str(error)
-            return False
+            return None
         self._refused = ""
-        return True
+        return found
+
+    def _not_compared(self, what: str) -> str:
+        why = f": {self._refused}" if self._refused else ""
+        return (
+            f"{what} of this replica were not compared with those of the primary, since "
+            f"{self._ledger} did not show them in time{why}"
+        )
 
     def _look_again(self) -> None:
         wait_s = LOOK_S
-        try:
-            while not self._ended.wait(wait_s):
-                wait_s = LOOK_S if self.look() else AFTER_ERROR_S
-        except Exception as error:  # whatever it is, it ends the fragment
-            self._error = error
-        finally:
+        while not self._ended.wait(wait_s):
+            with self._reading:
+                wait_s = self._look_once()
+        with self._reading:
             self._reader.close()
 
-    def _look(self) -> None:
+    def _look_once(self) -> float:
+        """Seconds until the next look. Whatever its error is, it ends the fragment."""
+        try:
+            found = self._ended.is_set() or self.look()
+        except Exception as error:
+            self._error = error
+            self._ended.set()
+            return 0.0
+        return LOOK_S if found else AFTER_ERROR_S
+
+    def _look(self) -> bool:
         with self._comparing:
             waiting = [(self._ledger, number) for number in self._comparison.waiting]
         if not waiting:
-            return
+            return False
         ends = self._topics.ends(waiting)
         ranges = {
             place: (min(self._read_to[place], end), min(self._read_to[place] + WAITING_MAX, end))
@@ -130,6 +165,7 @@ class LedgerAudit:
             with self._comparing:
                 for record in found:
                     self._comparison.committed(record)
+        return any(start < end for start, end in ranges.values())
 
     def _read(self, place: Partition, start: int, end: int) -> list[LedgerRecord]:
         """What is lost of a ledger is not compared, and counted; its primary will fail of it."""

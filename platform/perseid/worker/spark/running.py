@@ -202,8 +202,19 @@ class SparkRuntime:
 
     def promoted(self, plan: Plan) -> None:
         self.plan = plan
-        self._end_audit()
         logs.bind(job=plan.job, generation=plan.generation)
+
+    def compare(self) -> Callable[[], None]:
+        audit, self._audit = self._audit, None
+        if audit is None:
+            return lambda: None
+        warnings = self._pool.submit(audit.last)
+
+        def wait() -> None:
+            for warning in warnings.result():
+                self._warn(warning)
+
+        return wait
 
     def _promote(self, life: FragmentLife) -> None:
         """In the fragment's own thread: the query has none while there is no token."""
@@ -247,7 +258,6 @@ class SparkRuntime:
             self._warn(warning)
 
     def _end_audit(self) -> None:
-        """At the end, or a promotion."""
         audit, self._audit = self._audit, None
         if audit is not None:
             audit.close()
