@@ -101,7 +101,7 @@ FOUND_BY = {
     "promotions_read_no_ledgers": 1,
     "promotions_skip_uncommitted_epochs": 0,
     "promotions_keep_their_generation": 1,
-    "takeovers_delete_the_other_copy": 0,
+    "takeovers_delete_the_other_copy": 1,
     "copies_share_their_logs": 0,
     "outputs_are_released_before_they_are_committed": 25,
     "replicas_prove_commits": 11,
@@ -109,6 +109,7 @@ FOUND_BY = {
     "replicas_are_not_compared": 0,
     "only_counts_are_compared": 0,
     "diverged_replicas_are_placed_again": 0,
+    "replicas_begin_again_at_old_checkpoints": 0,
     "promotions_compare_nothing": 0,
     "replicas_that_had_diverged_keep_their_log": 0,
 }

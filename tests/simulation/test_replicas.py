@@ -10,6 +10,7 @@ from perseid.testing.simulation.faults import REPLICA_BRANCHES
 from perseid.testing.simulation.many import Tally, play
 from perseid.testing.simulation.scenario import run
 from perseid.testing.simulation.scripts import Corrected, Diverging, DivergingAtDeath, Rescaled
+from support.mutants import far_soon
 from support.playing import shown
 
 SEEDS, SEEDS_OF_MATRIX = 100, 2000
@@ -49,6 +50,15 @@ def test_other_outputs_of_the_last_moments_are_found_when_a_replica_takes_over(s
     outcome = run(seed, DivergingAtDeath.SHAPE, DivergingAtDeath(switch=0.02))
     assert not outcome.error, outcome.explain()
     assert outcome.struck["diverged at its promotion"]
+
+
+def test_replicas_that_are_late_begin_again() -> None:
+    began = 0
+    for seed in range(6):
+        outcome = far_soon(seed)
+        assert not outcome.error, outcome.explain()
+        began += outcome.struck["replica began again"]
+    assert began
 
 
 HARD = Corrected(

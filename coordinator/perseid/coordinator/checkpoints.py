@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from perseid.coordinator import failing, holding, timing, trimming
+from perseid.coordinator import failing, holding, replicas, timing, trimming
 from perseid.coordinator.actions import Action, DeleteCheckpoints, PutPointers, WriteManifest
 from perseid.coordinator.job.chain import Issued
 from perseid.coordinator.job.positions import ranges_of
@@ -41,12 +41,15 @@ def due(job: JobState, now: Now) -> bool:
 
 
 def asked(job: JobState, now: Now) -> bool:
-    """Whether the user or a move waits for a checkpoint: true until one is complete.
+    """Whether the user, a move or a replica waits for a checkpoint: true until one is complete.
 
     That of a user under any leader.
     """
     wanted = job.entry.checkpoint_above
-    above = max(-1 if wanted is None else wanted, job.transfer.above if job.transfer else -1)
+    above = max(
+        -1 if wanted is None else wanted, job.transfer.above if job.transfer else -1,
+        replicas.checkpoint_above(job),
+    )  # fmt: skip
     return _newest_epoch(job) <= above and _may_begin(job, now)
 
 

@@ -25,6 +25,9 @@ from perseid.records import Assignment, Plan
 from perseid.topics.records import EpochDone, FragmentState
 
 LAG_MAX = 5  # epochs that a replica may have to run and still takes over in a moment
+FAR = 200  # epochs that take longer to run than a new beginning at a checkpoint
+PACED_S = 0.25  # from one token to the next while a replica catches up
+PACED_MAX_S = 60.0
 NO_WORKER = "no other worker is live"
 
 Step = tuple[JobState, list[Action]]
@@ -55,11 +58,16 @@ def place(state: ClusterState, job: JobState, now: Now) -> Step:
     standby, lacking = job.standby, list[str]()
     for primary in job.ownership.are(Condition.RUNNING):
         name, old = primary.fragment, job.plan.replica_of(primary.fragment)
-        if (old is not None and _stays(state, job, old)) or (
-            now.monotonic_s < standby.of(name).retry_s
-        ):
+        chosen = None
+        if old is not None and _stays(state, job, old):
+            if not _is_passed(job, old):
+                continue
+            chosen = old.owner
+        elif now.monotonic_s < standby.of(name).retry_s:
             continue
-        chosen = placement.for_replica(state, primary, loaded, old)
+        chosen = chosen or placement.for_replica(state, primary, loaded, old)
+        if chosen is not None and _crosses(job):
+            continue
         if chosen is not None:
             plan = plan.with_replica(name, chosen, number)
             loaded[chosen] += 1
@@ -75,7 +83,7 @@ def _placed(job: JobState, plan: Plan) -> Step:
     made = [a for a in plan.replicas if a.generation == plan.generation]
     standby = job.standby
     for replica in made:
-        standby = standby.placed(replica)
+        standby = standby.placed(replica, job.done)
     where = "; ".join(f"of fragment {a.fragment} on {a.owner}" for a in made)
     plan = replace(plan, checkpoints=job.kept, reason=f"replica {where}")
     job = replace(job, standby=standby, ownership=job.ownership.planned(plan))
@@ -103,6 +111,72 @@ def _stays(state: ClusterState, job: JobState, replica: Assignment) -> bool:
 def _lives(job: JobState, replica: Assignment) -> bool:
     """Whether a live worker has it, as far as is known."""
     return job.standby.condition(replica) is not Condition.WAITING
+
+
+# -- catching up ---------------------------------------------------------------------------------
+
+
+def is_paced(job: JobState, now: Now) -> bool:
+    """Whether the next token is early, while a replica that was restored catches up.
+
+    A replica runs short epochs hardly faster than its primary, and longer ones in the same time.
+    """
+    if job.inputs.has_backlog or now.monotonic_s - job.chain.issued_s >= PACED_S:
+        return False
+    return any(
+        _lag(job, own) > LAG_MAX and now.monotonic_s - job.standby.of(own.fragment).since_s
+        < PACED_MAX_S for own in _running(job)
+    )  # fmt: skip
+
+
+def checkpoint_above(job: JobState) -> int:
+    """A checkpoint of an epoch above this one would bring a replica nearer; -1 if none would.
+
+    At most one for each time that a replica is placed: above what its primary had done then.
+    """
+    if not wanted(job) or job.plan is None or job.plan.diverged:
+        return -1
+    newest = job.newest.epoch if job.newest is not None else job.chain.base.epoch
+    if _crosses(job):
+        return newest
+    is_old = job.chain.tip.epoch - newest > FAR
+    brings = (
+        newest < job.standby.of(own.fragment).placed_at and _lag(job, own) > FAR
+        for own in _running(job)
+    )
+    return newest if is_old and any(brings) else -1
+
+
+def _crosses(job: JobState) -> bool:
+    """Whether a replica would begin before its revision got its name: it runs no such tokens.
+
+    Another commit with the same files changes only the name, without a final checkpoint.
+    """
+    plan, tokens = job.plan, job.chain.tokens
+    if plan is None or not tokens:
+        return False
+    saved = max(plan.base_epoch, job.newest.epoch if job.newest is not None else 0)
+    at = max(saved + 1 - tokens[0].token.epoch, 0)
+    return at < len(tokens) and tokens[at].token.revision != plan.revision
+
+
+def _is_passed(job: JobState, own: Assignment) -> bool:
+    """Whether a replica that begins again, at the newest checkpoint, is at the tip earlier.
+
+    It loses the epochs that its primary runs meanwhile: as many as during its last restore.
+    """
+    known = job.standby.of(own.fragment)
+    if job.newest is None or own not in _running(job):
+        return False
+    return job.newest.epoch - known.done > max(FAR, 2 * known.missed)
+
+
+def _running(job: JobState) -> list[Assignment]:
+    return [a for a in _replicas(job) if job.standby.condition(a) is Condition.RUNNING]
+
+
+def _lag(job: JobState, replica: Assignment) -> int:
+    return job.chain.tip.epoch - job.standby.of(replica.fragment).done
 
 
 def _replicas(job: JobState) -> tuple[Assignment, ...]:
@@ -151,14 +225,14 @@ def reported(job: JobState, record: EpochDone | FragmentState, now: Now) -> Step
         return job, []
     name, epoch = replica.fragment, min(record.epoch, job.chain.tip.epoch)
     if isinstance(record, EpochDone):
-        return _runs(job, replica, epoch), []
+        return _runs(job, replica, epoch, now), []
     job = job.with_events(*(e for e in record.events if e not in job.health.events))
     if record.state == "failed":
         return _failed(job, replica, record, now)
     if record.state == "stopped":
         why = f"worker {replica.owner} leaves"
         return replace(job, standby=job.standby.ended(name, why)), []
-    return (_runs(job, replica, epoch) if record.state in ("running", "repeated") else job), []
+    return (_runs(job, replica, epoch, now) if record.state in ("running", "repeated") else job), []
 
 
 def is_of(record: EpochDone | FragmentState, replica: Assignment) -> bool:
@@ -166,10 +240,12 @@ def is_of(record: EpochDone | FragmentState, replica: Assignment) -> bool:
     return (record.fragment, record.generation) == (replica.name, replica.generation)
 
 
-def _runs(job: JobState, replica: Assignment, epoch: int) -> JobState:
-    if job.standby.condition(replica) is Condition.RESTORING:
+def _runs(job: JobState, replica: Assignment, epoch: int, now: Now) -> JobState:
+    standby = job.standby
+    if standby.condition(replica) is Condition.RESTORING:
         job = job.with_events(f"the replica of fragment {replica.fragment} on {replica.owner} runs")
-    return replace(job, standby=job.standby.runs(replica.fragment, epoch))
+        standby = standby.begins(replica.fragment, job.done, now.monotonic_s)
+    return replace(job, standby=standby.runs(replica.fragment, epoch))
 
 
 def _failed(job: JobState, replica: Assignment, record: FragmentState, now: Now) -> Step:
@@ -244,6 +320,8 @@ def unprotected(job: JobState) -> str:
 def _lacking(job: JobState, plan: Plan, primary: Assignment) -> str:
     replica, known = plan.replica_of(primary.fragment), job.standby.of(primary.fragment)
     condition = job.standby.condition(replica) if replica is not None else Condition.WAITING
+    if condition is Condition.WAITING and _crosses(job):
+        return f"its replica waits for the first checkpoint of revision {plan.revision}"
     if condition is Condition.WAITING:
         return known.why or "its replica is not placed yet"
     if condition is Condition.RESTORING:

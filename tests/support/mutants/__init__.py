@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from unittest.mock import patch
 
+from perseid.coordinator import replicas as coordinator_replicas
 from perseid.testing.simulation import approximate, buffered
 from perseid.testing.simulation.job import Shape
-from perseid.testing.simulation.scenario import run
+from perseid.testing.simulation.scenario import Outcome, run
 from perseid.testing.simulation.scripts import (
     Corrected,
     Diverging,
@@ -16,6 +18,7 @@ from perseid.testing.simulation.scripts import (
     LedgerCut,
     Overtaken,
     Slow,
+    SlowReplica,
     SourceCut,
     Swarm,
     SwitchedOff,
@@ -59,6 +62,13 @@ LOSSES_AND_ERRORS = Corrected(switch=0.1, kill_worker=0.003, kafka_unanswered=0.
 RETRIED_SENDS = Swarm(switch=0.02, kafka_lost=0.1, kafka_unanswered=0.1)
 DIVERGING = Diverging(switch=0.02)
 AT_DEATH = DivergingAtDeath(switch=0.02)
+
+
+def far_soon(seed: int) -> Outcome:
+    """A history with a slow replica, to which a few epochs are far."""
+    with patch.object(coordinator_replicas, "FAR", 8):
+        return run(seed, SlowReplica.SHAPE, SlowReplica(switch=0.02, kill_worker=0.001))
+
 
 _DRAWN = (
     sinks.no_read_back, sinks.ledger_outside_the_transaction,
@@ -165,6 +175,7 @@ PLANTED: dict[str, Planted] = {
         *(Planted(mutant, play=approximate.run) for mutant in _APPROXIMATE),
         *(Planted(mutant, play=partial(run, replicas=True)) for mutant in _REPLICATED),
         *(Planted(mutant, Diverging.SHAPE, DIVERGING) for mutant in _DIVERGING),
+        Planted(replicas.replicas_begin_again_at_old_checkpoints, play=far_soon),
         Planted(replicas.promotions_compare_nothing, Diverging.SHAPE, AT_DEATH),
         Planted(replicas.replicas_that_had_diverged_keep_their_log, Diverging.SHAPE, AT_DEATH),
         Planted(edges.attempts_are_mixed, play=buffered.run),

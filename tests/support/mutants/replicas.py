@@ -173,6 +173,19 @@ def replicas_are_not_compared() -> AbstractContextManager[Any]:
     return patch.object(Comparison, "_compare", lambda *_: None)
 
 
+def replicas_begin_again_at_old_checkpoints() -> AbstractContextManager[Any]:
+    """A replica is placed with the checkpoints of the plan before, newer ones or not."""
+    placed: Any = replicas._placed
+
+    def mutant(job: Any, plan: Any) -> Any:
+        found, (put,) = placed(job, plan)
+        old = replace(put.plan, checkpoints=job.plan.checkpoints)
+        ownership = replace(found.ownership, plan=old)
+        return replace(found, ownership=ownership), [replace(put, plan=old)]
+
+    return patch.object(replicas, "_placed", mutant)
+
+
 def promotions_compare_nothing() -> AbstractContextManager[Any]:
     """What a replica has made in its last moments is not looked at when it takes over."""
     return patch.object(LedgerAudit, "last", lambda _self: [])

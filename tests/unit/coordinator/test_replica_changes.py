@@ -13,6 +13,7 @@ from perseid.coordinator import invariants, view
 from perseid.coordinator.api import answers, metrics
 from perseid.coordinator.job.ownership import Condition
 from perseid.coordinator.lifecycle import Phase
+from perseid.coordinator.replicas import PACED_S
 from perseid.records import MAIN, PAIR, WHOLE, LeaderInfo
 from support.coordinator import Crashed, Leader, World
 from support.coordinator_steps import run, want
@@ -251,7 +252,9 @@ def test_users_see_both_and_whether_the_job_is_protected(both: tuple[World, Lead
 
 def test_a_replica_that_has_much_to_run_protects_no_job(both: tuple[World, Leader]) -> None:
     world, leader = both
-    run(world, leader, 8)
+    for _ in range(8):
+        leader.tick(PACED_S)
+        run(world, leader)
     shown = view.job_status(leader.job(), world.now)
     assert (shown["protected"], shown["unprotected"]) == (False, "its replica has 10 epochs to run")
 

@@ -22,6 +22,8 @@ class Follower:
     """The replica of one fragment, of that generation; WAITING: no live worker runs it.
 
     `failed_at`: what its primary had done at the last failure. `why`: it waits, for users.
+    `placed_at`: what its primary had done when this leader placed it, else 0. `missed`: what that
+    one has done until it began to run, at `since_s`.
     """
 
     generation: int = 0
@@ -31,6 +33,9 @@ class Follower:
     failed_at: int = 0
     retry_s: float = 0.0  # not placed again before
     why: str = ""
+    placed_at: int = 0
+    missed: int = 0
+    since_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +52,18 @@ class Standby:
         found = self.of(replica.fragment)
         return found.condition if found.generation == replica.generation else Condition.WAITING
 
-    def placed(self, replica: Assignment) -> Standby:
+    def placed(self, replica: Assignment, primary_done: int = 0) -> Standby:
         """A new one restores."""
         return self._with(
             replica.fragment, generation=replica.generation, condition=Condition.RESTORING,
-            done=replica.from_epoch, why="",
+            done=replica.from_epoch, why="", placed_at=primary_done,
         )  # fmt: skip
+
+    def begins(self, fragment: str, primary_done: int, now_s: float) -> Standby:
+        """It is restored."""
+        placed_at = self.of(fragment).placed_at
+        missed = max(primary_done - placed_at, 0) if placed_at else 0
+        return self._with(fragment, condition=Condition.RUNNING, missed=missed, since_s=now_s)
 
     def runs(self, fragment: str, epoch: int) -> Standby:
         """It has done all epochs up to `epoch`.
@@ -62,7 +73,7 @@ class Standby:
         known = self.of(fragment)
         done = max(epoch, known.done)
         failures = 0 if done > known.failed_at else known.failures
-        return self._with(fragment, condition=Condition.RUNNING, done=done, failures=failures)
+        return self._with(fragment, done=done, failures=failures)
 
     def failed(self, fragment: str, primary_done: int, now_s: float, why: str) -> Standby:
         """The next one comes after a delay that grows."""

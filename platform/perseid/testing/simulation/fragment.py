@@ -211,6 +211,8 @@ class Fragment:
     # Epochs -------------------------------------------------------------------------------------
 
     def execute(self, order: EpochOrder, record: bytes) -> tuple[TaskReport, int]:
+        if order.muted and self.world.roles.slow_s:
+            self.world.simulation.sleep(self.world.roles.slow_s)
         done, took_ms = self._run(order, record)
         if self._audit is not None:
             for gid, report in done.partitions.items():

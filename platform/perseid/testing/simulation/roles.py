@@ -63,6 +63,7 @@ class Roles:
     plan: Plan | None = None
     diverges: bool = False  # what replicas make differs from what their primaries do
     audits: bool = True  # whether the threads of audits get to look
+    slow_s: float = 0.0  # how long each epoch of a replica takes
     _committed: dict[Made, Totals] = field(default_factory=dict)
     _made: dict[int, dict[Made, Totals]] = field(default_factory=dict)  # by replica's generation
     _earlier: dict[int, set[Made]] = field(default_factory=dict)  # what it is not compared with
@@ -100,6 +101,9 @@ class Roles:
             earlier = before.replica_of(own.fragment)
             if earlier is None or earlier.generation != own.generation:
                 self.hit(placed)
+                stayed = earlier is not None and earlier.owner == own.owner
+                if stayed and earlier is not None and earlier.generation in self._done:
+                    self.hit("replica began again")
         for own in plan.primaries:
             known = before.of_fragment(own.fragment)
             replica = before.replica_of(own.fragment)

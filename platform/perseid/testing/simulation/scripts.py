@@ -453,9 +453,25 @@ class DivergingAtDeath(Swarm):
             raise Defect(f"a replica that had made other outputs took over, and the plan is {plan}")
 
 
+@dataclass
+class SlowReplica(Swarm):
+    """A replica is slower than its primary for a while: it begins again at newer checkpoints."""
+
+    name: ClassVar[str] = "slow-replica"
+    SHAPE: ClassVar[Shape] = Shape(
+        workers=2, hosts=2, totals=1, relays=0, every_s=0.2, period_s=1.0, replicas=True
+    )  # fmt: skip
+    UNTIL_S: ClassVar[float] = 12.0
+
+    def __call__(self, simulation: Simulation, world: World) -> None:
+        super().__call__(simulation, world)
+        world.roles.slow_s = 1.0
+        simulation.after(self.UNTIL_S, partial(setattr, world.roles, "slow_s", 0.0))
+
+
 _KINDS = (
     LedgerCut, SourceCut, LateAnswers, Overtaken, Rescaled, Swarm, DamagedLogs, Corrected, Slow,
-    PartLost, Diverging, DivergingAtDeath,
+    PartLost, Diverging, DivergingAtDeath, SlowReplica,
 )  # fmt: skip
 SCRIPTS: dict[
     str,
@@ -470,6 +486,7 @@ SCRIPTS: dict[
         | PartLost
         | Rescaled
         | Slow
+        | SlowReplica
         | SourceCut
         | Swarm
     ],
