@@ -162,7 +162,7 @@ class Job:
         stateful = [task.gid for task in context.layout.stateful_tasks]
         found = agree(
             plan, past, stateful, partial(restoring.restore, runner),
-            lambda: restoring.ledgers(context, plan),
+            lambda: restoring.ledgers(restoring.Ledgers(context), plan),
         )  # fmt: skip
         runner.prepare()
         warned: list[str] = []

@@ -10,6 +10,7 @@ import pytest
 from perseid.errors import FencedError
 from perseid.jobs.model.layout import Layout, Task
 from perseid.records import Assignment, Plan
+from perseid.topics.ledger import Each
 from perseid.topics.records import LedgerRecord
 from perseid.worker.sink.committed import committed_epochs
 
@@ -36,7 +37,7 @@ class Cluster:
     def close(self) -> None: ...
 
     def last_of(
-        self, _job: str, _uuid: str, partitions: Iterable[int], *, timeout_s: float
+        self, _job: str, _uuid: str, partitions: Iterable[int], *, timeout_s: float, each: Each
     ) -> dict[int, LedgerRecord | None]:
         self.read += partitions
         return {p: self._last(p) for p in self.read}

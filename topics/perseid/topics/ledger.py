@@ -9,8 +9,9 @@ new records may have the old end offset again, so a cached record would wrongly 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from threading import Lock
+from typing import Any
 
 from perseid.clocks import Clock, SystemClock
 from perseid.errors import ReplayDataLost, RetryableError
@@ -22,16 +23,18 @@ from perseid.topics.records import LedgerRecord
 _FIRST_WINDOW = 16  # offsets; a ledger grows by two an epoch, so eight epochs back
 _WINDOW_FACTOR = 16
 
+Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # `map`, or a pool's
+
 
 class LedgerReader:
-    """Reads ledger partitions. Thread-safe."""
+    """Reads ledger partitions. Thread-safe, if the reader is for different partitions."""
 
     def __init__(
         self, reader: LogReader, topics: TopicReader, clock: Clock | None = None
     ) -> None:  # fmt: skip
         self._reader, self._topics = reader, topics
         self._clock: Clock = clock or SystemClock()
-        self._one_at_a_time = Lock()
+        self._one_at_a_time: dict[Partition, Lock] = {}
 
     def last(self, topic: str, partition: int, *, timeout_s: float) -> LedgerRecord | None:
         """The last committed record below the current high watermark, of any job UUID.
@@ -48,20 +51,26 @@ class LedgerReader:
         The one with output is looked for near the last one; with `far` in the whole ledger.
         """
         place = topic, partition
-        with self._one_at_a_time:
+        with self._one_at_a_time.setdefault(place, Lock()):
             end = self._topics.ends([place], committed=False)[place]
             return *self._search(place, end, timeout_s, far), end
 
     def last_of(
-        self, job: str, job_uuid: str, partitions: Iterable[int], *, timeout_s: float
-    ) -> dict[int, LedgerRecord | None]:
-        """The last record of each ledger partition, None where it is of another job UUID."""
+        self, job: str, job_uuid: str, partitions: Iterable[int], *, timeout_s: float,
+        each: Each = map,
+    ) -> dict[int, LedgerRecord | None]:  # fmt: skip
+        """The last record of each ledger partition, None where it is of another job UUID.
+
+        `each`: how the partitions are read, one by one or in threads.
+        """
         topic = names.ledger(job)
-        found = {p: self.last(topic, p, timeout_s=timeout_s) for p in partitions}
-        return {
-            p: record if record is not None and record.job_uuid == job_uuid else None
-            for p, record in found.items()
-        }
+
+        def last(partition: int) -> tuple[int, LedgerRecord | None]:
+            record = self.last(topic, partition, timeout_s=timeout_s)
+            ours = record is not None and record.job_uuid == job_uuid
+            return partition, record if ours else None
+
+        return dict(each(last, partitions))
 
     def _search(
         self, place: Partition, end: int, timeout_s: float, far: bool

@@ -87,6 +87,7 @@ def as_soon_as_there(
 class KafkaLogReader:
     """LogReader on Kafka; keeps a positioned consumer for each partition that it reads.
 
+    Threads may read different partitions at once.
     `fetch_wait_ms`: for which the broker holds a request for records that are not there yet. Longer
     is cheaper, and shows the end of a log later.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.dataflow.failures import named, stage
 from perseid.worker.epoch import flow, tasks
 from perseid.worker.recovery.restore import PartitionRestore
-from perseid.worker.sink.committed import committed_epochs
+from perseid.worker.sink.committed import committed_epochs, connect, ids_of
 from perseid.worker.spark import slots
 
 if TYPE_CHECKING:
@@ -49,17 +49,42 @@ def _take_over(context: FragmentContext) -> None:
     adopt(LocalFiles(), root, context.job_uuid, number, context.owner, context.replica)
 
 
-def ledgers(context: FragmentContext, plan: Plan) -> dict[int, int]:
-    """By gid, the last committed epochs (`committed_epochs`)."""
-    from perseid.topics.admin import TopicAdmin
-    from perseid.topics.kafka_transactions import KafkaTransactions
-    from perseid.topics.ledger import LedgerReader
-    from perseid.topics.log import KafkaLogReader
+class Ledgers:
+    """Fences and reads a fragment's ledger partitions, several at once (FRAGMENTS.md).
 
-    kafka = context.brokers
-    with closing(KafkaLogReader(kafka)) as logs, closing(KafkaTransactions(kafka)) as transactions:
-        reader = LedgerReader(logs, TopicAdmin(kafka))
-        return committed_epochs(plan, context.layout, transactions, reader)
+    A replica has one that is connected long before it is used.
+    """
+
+    def __init__(self, context: FragmentContext) -> None:
+        from perseid.topics.admin import TopicAdmin
+        from perseid.topics.kafka_transactions import KafkaTransactions
+        from perseid.topics.ledger import LedgerReader
+        from perseid.topics.log import KafkaLogReader
+
+        kafka, self._layout = context.brokers, context.layout
+        self._held = ExitStack()
+        self._transactions = self._held.enter_context(closing(KafkaTransactions(kafka)))
+        logs = self._held.enter_context(closing(KafkaLogReader(kafka)))
+        self._reader = LedgerReader(logs, TopicAdmin(kafka))
+
+    def connect(self, plan: Plan) -> None:
+        """Connects, as many producers as may wait; fences no one."""
+        connect(self._transactions, ids_of(plan, self._layout))
+
+    def committed(self, plan: Plan) -> dict[int, int]:
+        with ThreadPoolExecutor(SPARES_MAX, "perseid-ledgers") as pool:
+            return committed_epochs(
+                plan, self._layout, self._transactions, self._reader, pool.map
+            )
+
+    def close(self) -> None:
+        self._held.close()
+
+
+def ledgers(ready: Ledgers, plan: Plan) -> dict[int, int]:
+    """By gid, the last committed epochs (`committed_epochs`); `ready` is closed then."""
+    with closing(ready):
+        return ready.committed(plan)
 
 
 def restore(runner: EpochRunner, order: RestoreOrder, gids: Sequence[int]) -> list[Restored]:

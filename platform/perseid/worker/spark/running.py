@@ -118,6 +118,7 @@ class SparkRuntime:
         self._query: StreamingQuery | None = None
         self._inbox: BufferInbox | None = None
         self._audit: LedgerAudit | None = None  # of a replica
+        self._ledgers: restoring.Ledgers | None = None  # the same, ready for its promotion
         self._rows = folder.with_name(f"{folder.name}-rows")  # of a level, on their way to tasks
         self._error: BaseException | None = None
         self._promotion: str | None = None  # the job group of one that runs
@@ -148,7 +149,9 @@ class SparkRuntime:
         return wait
 
     def ledgers(self) -> Callable[[], Mapping[int, int]]:
-        return self._pool.submit(restoring.ledgers, self.runner.context, self.plan).result
+        ready = self._ledgers or restoring.Ledgers(self.runner.context)
+        self._ledgers = None
+        return self._pool.submit(restoring.ledgers, ready, self.plan).result
 
     def restore(self, order: RestoreOrder, gids: Sequence[int]) -> list[Restored]:
         return restoring.restore(self.runner, order, gids)
@@ -161,6 +164,8 @@ class SparkRuntime:
         context = self.runner.context
         if self.plan.only.muted:
             self._audit = kafka_audit(context.brokers, self.plan, self.layout)
+            self._ledgers = restoring.Ledgers(context)
+            self._ledgers.connect(self.plan)
         if context.split is None:
             return
         inbox = self._inbox = kafka_inbox(
@@ -353,6 +358,8 @@ class SparkRuntime:
         """Ends the query and deletes its files."""
         self._pool.shutdown()
         self._end_audit()
+        if self._ledgers is not None:
+            self._ledgers.close()
         self.stop()
         self.runner.close()
         if self._inbox is not None:
