@@ -41,6 +41,7 @@ JOB = Path(__file__).parent / "jobs" / "visits"
 KEY_BYTES = 88
 _TICK_S = 0.02
 _LOOK_S = 0.01
+_PROTECTED_LOOK_S = 0.2
 _LAG_MAX = 5  # epochs
 _WAIT_S = 300.0
 _QUEUE_RECORDS_MAX = 100_000
@@ -83,12 +84,34 @@ class Moments:
         return {name: ms / 1000 for name, ms in found.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """The next replica, in ms since 1970: the kill, when its worker began to restore it, when it
+    ran, and when it had caught up. `to_run`: epochs that it lacked when it ran.
+    """
+
+    killed: int
+    restores: int
+    runs: int
+    caught_up: int
+    to_run: int
+
+    @property
+    def parts_s(self) -> dict[str, float]:
+        found = {
+            "a replica again": self.caught_up - self.killed,
+            "of it until it is placed": self.restores - self.killed,
+            "until it is restored": self.runs - self.restores,
+            "until it has caught up": self.caught_up - self.runs,
+        }
+        return {name: ms / 1000 for name, ms in found.items()}
+
+
 def run(place: Place, settings: Settings) -> list[dict[str, Any]]:
     """Rows: of the first output after a kill, of its parts, and of the next replica."""
     topics = Names.fresh("bench")
     place.make_topics(topics.source, topics.sink)
-    moments: list[Moments] = []
-    protected_s: list[float] = []
+    moments: list[dict[str, float]] = []
     with (
         engines(place, workers=2) as bed,
         _job(bed, topics),
@@ -104,9 +127,9 @@ def run(place: Place, settings: Settings) -> list[dict[str, Any]]:
                 time.sleep(chance.uniform(0, settings.pause_s))
                 what = f"kill {number + 1} of {settings.kills}"
                 found = steady(what, partial(_kill, copies, shown), output.note, watched=True)
-                protected_s.append((copies.await_protected() - found.killed) / 1000)
-                output.note(f"{what}: {found.parts_s}, a replica after {protected_s[-1]} s")
-                moments.append(found)
+                again = copies.await_protected(found.killed)
+                moments.append(found.parts_s | again.parts_s)
+                output.note(f"{what}: {moments[-1]}, {again.to_run} epochs to run")
             fed.end()
             shown.await_count(len(fed.numbers))
         verdict = judged(fed.numbers, _rows(place, topics.sink))
@@ -114,8 +137,7 @@ def run(place: Place, settings: Settings) -> list[dict[str, Any]]:
     if any(verdict.values()):
         raise PermanentError(f"{topics.job}: {verdict} of {len(fed.numbers):,} records")
     place.topics.delete([topics.source, topics.sink])
-    each = {n: [m.parts_s[n] for m in moments] for n in moments[0].parts_s}
-    return rows({**each, "a replica again": protected_s}, verdict)
+    return rows({name: [m[name] for m in moments] for name in moments[0]}, verdict)
 
 
 def rows(each: Mapping[str, Sequence[float]], verdict: dict[str, int]) -> list[dict[str, Any]]:
@@ -310,7 +332,10 @@ class Copies:
         self._bed, self._job = bed, job
         self._reports = Cursor(place.kafka, names.progress(job), 0, 0, "read_committed")
         self._done: dict[tuple[int, str], int] = {}  # last epoch, by generation and name
-        self._runs_ms: dict[tuple[int, str], int] = {}  # the first report that it runs
+        # The first reports, of the broker's time, that it restores, and that it runs.
+        self._restores_ms: dict[tuple[int, str], int] = {}
+        self._runs_ms: dict[tuple[int, str], int] = {}
+        self._to_run: dict[tuple[int, str], int] = {}
 
     def close(self) -> None:
         self._reports.close()
@@ -324,17 +349,24 @@ class Copies:
             raise PermanentError(f"{self._job} has no plan")
         return plan
 
-    def await_protected(self) -> int:
-        """Waits for a replica that lacks _LAG_MAX epochs at most; the time, in ms."""
+    def await_protected(self, killed_ms: int = 0) -> Protected:
+        """Waits for a replica that lacks _LAG_MAX epochs at most."""
+        found: list[tuple[int, str]] = []
 
         def protected() -> bool:
             self._read()
             plan = self._plan()
             wanted = self._done.get(_place(plan.only), _LAG_MAX) - _LAG_MAX
-            return any(self._done.get(_place(own), -1) >= wanted for own in plan.replicas)
+            found[:] = [
+                _place(own) for own in plan.replicas if self._done.get(_place(own), -1) >= wanted
+            ]
+            return bool(found)
 
-        _until(f"a replica of {self._job} that has caught up", protected, 0.2)
-        return _now_ms()
+        _until(f"a replica of {self._job} that has caught up", protected, _PROTECTED_LOOK_S)
+        own = found[0]
+        return Protected(
+            killed_ms, self._restores_ms[own], self._runs_ms[own], _now_ms(), self._to_run[own]
+        )
 
     def kill(self) -> tuple[int, Assignment]:
         """SIGKILL for the primary's worker; the time just before, in ms, and that primary."""
@@ -372,9 +404,12 @@ class Copies:
     def _note(self, report: EpochDone | FragmentState, time_ms: int) -> None:
         place = report.generation, report.fragment
         if isinstance(report, FragmentState):
+            if report.state == "restoring":
+                self._restores_ms.setdefault(place, time_ms)
             if report.state != "running":
                 return
             self._runs_ms.setdefault(place, time_ms)
+            self._to_run.setdefault(place, max(self._done.values(), default=0) - report.epoch)
         self._done[place] = max(report.epoch, self._done.get(place, -1))
 
 

@@ -65,3 +65,9 @@ def test_rows_have_median_percentile_and_maximum() -> None:
     assert (first["seconds"], first["p95_s"], first["max_s"]) == (10.5, 19.0, 20.0)
     assert (second["seconds"], second["p95_s"], second["max_s"]) == (2.0, 2.0, 2.0)
     assert first["lost"] == 0 and "lost" not in second
+
+
+def test_the_parts_of_the_next_replica_make_the_whole() -> None:
+    total, *parts = promotion.Protected(1_000, 11_100, 17_400, 40_000, 99).parts_s.values()
+    assert total == 39.0
+    assert parts == [10.1, 6.3, 22.6]
