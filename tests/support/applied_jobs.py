@@ -64,12 +64,12 @@ class World:
         return str(folder)
 
     @contextmanager
-    def prepared(self, repo: str) -> Iterator[list[Change]]:
+    def prepared(self, repo: str, gate: int = 0) -> Iterator[list[Change]]:
         with job_folders.validated(job_folders.find(repo)) as jobs:
-            yield applying.prepare(self.cluster, jobs)
+            yield applying.prepare(self.cluster, jobs, gate)
 
-    def apply(self, repo: str) -> Change:
-        with self.prepared(repo) as changes:
+    def apply(self, repo: str, gate: int = 0) -> Change:
+        with self.prepared(repo, gate) as changes:
             (wanted,) = changes
             applying.perform(self.cluster, wanted)
             return wanted
@@ -110,10 +110,10 @@ class World:
         self.registry.coordination.write(Delete(paths.spec(name)))
 
 
-def refusal(world: World, repo: str) -> str:
+def refusal(world: World, repo: str, gate: int = 0) -> str:
     """The reason for which `repo` is refused; nothing is written."""
     before = dict(world.registry.jobs()), world.topics.list(), world.store.list()
-    with pytest.raises(RefusedError) as caught, world.prepared(repo):
+    with pytest.raises(RefusedError) as caught, world.prepared(repo, gate):
         raise AssertionError("not reached")
     assert (dict(world.registry.jobs()), world.topics.list(), world.store.list()) == before
     return str(caught.value)

@@ -33,7 +33,7 @@ from perseid.jobs.model.assignments import tasks_of
 from perseid.jobs.model.layout import Layout, Task, build, upstream
 from perseid.jobs.model.spec import JobSpec
 from perseid.jobs.model.spread import spread_of
-from perseid.records import Assignment, WorkerInfo
+from perseid.records import Assignment, Plan, WorkerInfo
 from perseid.topics.records import (
     EpochDone,
     FragmentState,
@@ -71,7 +71,8 @@ def adopted(
         ownership=Ownership(
             plan, loaded.generation, ledger_highest=max(loaded.ledger.values(), default=0)
         ),
-        standby=job.standby.loaded(plan, workers),
+        standby=job.standby.loaded(plan.replicas if plan is not None else (), workers),
+        gating=job.gating.loaded(_gates(plan), workers),
         checkpointing=Checkpointing(
             pointers=pointers if ours else None, begun_s=now.monotonic_s,
             timing=checkpointing.timing, trimmed_s=checkpointing.trimmed_s,
@@ -103,6 +104,11 @@ def adopted(
     if unheard:
         job = checkpoints.aborted(job.with_events(unheard), "word of its parts may be lost")
     return _in_phase(job, loaded, workers, now)
+
+
+def _gates(plan: Plan | None) -> tuple[Assignment, ...]:
+    run = plan.gate.run if plan is not None and plan.gate is not None else None
+    return (run,) if run is not None else ()
 
 
 def _in_phase(

@@ -41,7 +41,7 @@ def due(job: JobState, now: Now) -> bool:
 
 
 def asked(job: JobState, now: Now) -> bool:
-    """Whether the user, a move or a replica waits for a checkpoint: true until one is complete.
+    """Whether a user, a move, a replica or a gate waits for a checkpoint: true until it is there.
 
     That of a user under any leader.
     """
@@ -50,6 +50,8 @@ def asked(job: JobState, now: Now) -> bool:
         -1 if wanted is None else wanted, job.transfer.above if job.transfer else -1,
         replicas.checkpoint_above(job),
     )  # fmt: skip
+    if job.wants_gate and job.plan is not None and not job.gate_refused:
+        above = max(above, job.plan.base_epoch)  # it begins at a checkpoint of this revision
     return _newest_epoch(job) <= above and _may_begin(job, now)
 
 

@@ -21,6 +21,7 @@ from perseid.coordinator import (
     corrections,
     epoch_timeout,
     failing,
+    gating,
     issue,
     owning,
     progress,
@@ -222,6 +223,8 @@ def _drive(state: ClusterState, job: JobState, now: Now) -> Step:
     actions += more
     if job.phase not in OWNED:
         return job, actions
+    job, more = gating.step(state, job, now)
+    actions += more
     if epoch_timeout.is_up(job):
         job, more = epoch_timeout.fail(job, now)
         return job, actions + more

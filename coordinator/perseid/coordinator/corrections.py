@@ -53,6 +53,7 @@ def is_wanted(entry: JobEntry, plan: Plan | None, status: JobStatus | None) -> b
     return (
         status is not None and status.job_uuid == entry.uuid and status.error is not None
         and status.counter != entry.counter and plan is not None and plan.archive != entry.archive
+        and not entry.gate
     )  # fmt: skip
 
 

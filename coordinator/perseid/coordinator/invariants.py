@@ -177,12 +177,24 @@ def _of_replicas(was: Plan, plan: Plan) -> Iterator[str]:
             yield f"replica {replica.fragment} has the log or the worker of its primary, or none"
         if replica not in was.replicas and not was.generation < replica.generation:
             yield f"replica {replica.fragment} changed under generation {replica.generation}"
+    yield from _of_gate(was, plan)
     for own in plan.primaries if plan.layout == was.layout else ():
         before, copy = was.of_fragment(own.fragment), was.replica_of(own.fragment)
         if before is None or own.log == before.log or (plan.diverged and own.owner is None):
             continue
         if copy is None or (own.owner, own.log) != (copy.owner, copy.log):
             yield f"fragment {own.fragment} on {own.owner} has the log {own.log} of no replica"
+
+
+def _of_gate(was: Plan, plan: Plan) -> Iterator[str]:
+    run = plan.gate.run if plan.gate is not None else None
+    if run is None:
+        return
+    copies = {a.owner for a in (*plan.assignments, *plan.replicas)}
+    if run.owner in copies or not run.muted or run.log in {a.log for a in plan.assignments}:
+        yield f"a gate has the worker, the role or the log of a copy of the job: {run}"
+    if run not in was.every and not was.generation < run.generation:
+        yield f"the gate changed under generation {run.generation}"
 
 
 def _of_fragments(old: JobState, job: JobState) -> Iterator[str]:

@@ -26,6 +26,7 @@ from perseid.jobs.model.layout import Layout, build
 from perseid.jobs.model.spread import Spread, spread_of
 from perseid.records import (
     CheckpointPointer,
+    Gate,
     JobEntry,
     Plan,
     WorkerInfo,
@@ -56,6 +57,7 @@ class JobState:
     inputs: Inputs = field(default_factory=Inputs)
     ownership: Ownership = field(default_factory=Ownership)
     standby: Standby = field(default_factory=Standby)
+    gating: Standby = field(default_factory=Standby)  # the same of a gate
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
     switch: Switch = field(default_factory=Switch)
     health: Health = field(default_factory=Health)
@@ -80,7 +82,35 @@ class JobState:
         return (
             self.entry.desired == "running" and self.plan is not None
             and self.entry.archive not in (self.plan.archive, self.switch.rejected)
+            and (not self.wants_gate or self.gate_passed)
         )  # fmt: skip
+
+    @property
+    def wants_gate(self) -> bool:
+        """Whether the wanted revision is compared before the job switches to it."""
+        plan = self.plan
+        return self.entry.gate > 0 and plan is not None and self.entry.archive != plan.archive
+
+    @property
+    def gate(self) -> Gate | None:
+        """The plan's, if it is of this entry."""
+        found = self.plan.gate if self.plan is not None else None
+        return found if found is not None and found.counter == self.entry.counter else None
+
+    @property
+    def gate_refused(self) -> str:
+        return self.gate.refused if self.gate is not None else ""
+
+    @property
+    def gate_equal(self) -> int:
+        """How many epochs of the wanted revision were equal to those of the running one."""
+        run = self.gate.run if self.gate is not None else None
+        known = self.gating.of(run.fragment) if run is not None else None
+        return known.equal if known and run and known.generation == run.generation else 0
+
+    @property
+    def gate_passed(self) -> bool:
+        return not self.gate_refused and self.gate_equal >= self.entry.gate
 
     @property
     def in_flight(self) -> int:

@@ -23,7 +23,7 @@ from perseid.records import Assignment, Plan, WorkerInfo
 def loads(state: ClusterState) -> Counter[str]:
     """How many fragments and replicas each live worker has."""
     plans = [job.plan for job in state.jobs.values() if job.plan is not None]
-    owners = [a.owner for plan in plans for a in (*plan.assignments, *plan.replicas)]
+    owners = [a.owner for plan in plans for a in plan.every]
     return Counter(owner for owner in owners if owner is not None and owner in state.workers)
 
 
@@ -87,6 +87,13 @@ def for_replica(
     apart = {w: info for w, info in workers.items() if home is None or info.host != home.host}
     avoid = [old.owner] if old is not None and old.owner is not None else []
     return choose(apart, loaded, avoid) or choose(workers, loaded, avoid)
+
+
+def for_gate(state: ClusterState, plan: Plan) -> str | None:
+    """The incarnation to run another revision of that job: one without a copy of it, or None."""
+    copies = {a.owner for a in (*plan.assignments, *plan.replicas)}
+    free = {w: info for w, info in state.workers.items() if w not in copies}
+    return choose(free, loads(state))
 
 
 def choose(

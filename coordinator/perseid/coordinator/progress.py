@@ -12,6 +12,7 @@ from perseid.coordinator import (
     corrections,
     epoch_ends,
     failing,
+    gating,
     input_bytes,
     input_checks,
     issue,
@@ -29,6 +30,7 @@ from perseid.coordinator.token_time import Now
 from perseid.errors import Diverged, FencedError, PermanentError, ProcessDied
 from perseid.topics.records import (
     EpochDone,
+    EpochsEqual,
     EventTimes,
     FragmentState,
     PartDone,
@@ -52,11 +54,15 @@ def seen(job: JobState, record: ProgressRecord, now: Now) -> Step:
             return checkpoints.part_done(job, record), []
         case PartFailed():
             return checkpoints.part_failed(job, record), []
+        case EpochsEqual():
+            return gating.reported(job, record, now)
         case EpochDone() | FragmentState():
             return _reported(job, record, now)
 
 
 def _reported(job: JobState, record: EpochDone | FragmentState, now: Now) -> Step:
+    if gating.is_of(job, record.generation):
+        return gating.reported(job, record, now)
     if not _is_primary(job, record.fragment):
         return replicas.reported(job, record, now)
     if isinstance(record, EpochDone):
@@ -90,6 +96,12 @@ def replayed(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> St
         if isinstance(r, EpochDone | FragmentState) and _of_owner(job, r) and _has_state(r)
     ]  # fmt: skip
     actions: list[Action] = []
+    for record in records:
+        if record.job_uuid != job.entry.uuid:
+            continue
+        if isinstance(record, EpochDone | EpochsEqual | FragmentState):
+            job, more = gating.reported(job, record, now)
+            actions += more
     for own in job.plan.replicas if job.plan is not None else ():
         found = [r for r in reports if r.fragment == own.name]
         if found:

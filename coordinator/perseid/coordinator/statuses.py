@@ -51,7 +51,8 @@ def _answered(job: JobState) -> int:
 
     Until the switch the old revision is "running", which is no answer to `jobs apply`.
     """
-    if name_of(job) == "running" and job.wants_switch:
+    compares = job.wants_gate and not job.gate_refused
+    if name_of(job) == "running" and (job.wants_switch or compares):
         written = job.health.status
         return written.counter if written is not None else job.entry.counter - 1
     return job.entry.counter

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from perseid.coordinator import holding, replicas, stalled, statuses
+from perseid.coordinator import gating, holding, replicas, stalled, statuses
 from perseid.coordinator.job.inputs import RECENT_S
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import ClusterState, JobState
@@ -107,6 +107,7 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
             job.plan, job.layout, {**done_epochs(job), **replica_epochs(job)}, _conditions(job)
         ),
         **protection(job),
+        "gate": gating.shown(job) if loaded else None,
         "epoch": job.chain.tip.epoch if loaded else None,
         "committed_epoch": job.done if loaded else None,
         "epochs_in_flight": job.in_flight if loaded else None,
@@ -139,7 +140,9 @@ def replica_epochs(job: JobState) -> dict[str, int]:
     """The last epoch that each replica has run, by name; none while the job is being loaded."""
     if job.plan is None or job.phase is Phase.LOADING:
         return {}
-    return {own.name: job.standby.of(own.fragment).done for own in job.plan.replicas}
+    done = {own.name: job.standby.of(own.fragment).done for own in job.plan.replicas}
+    run = gating.runs(job)
+    return done if run is None else {**done, run.name: job.gating.of(run.fragment).done}
 
 
 def protection(job: JobState) -> dict[str, Any]:
@@ -155,7 +158,10 @@ def _conditions(job: JobState) -> dict[str, str]:
     if job.phase not in (Phase.WAITING, *OWNED):
         return {}
     owned, copies = job.ownership, job.plan.replicas if job.plan is not None else ()
+    run = gating.runs(job)
+    gates = {run.name: job.gating.condition(run).value} if run is not None else {}
     return {
+        **gates,
         **{own.name: owned.condition(own.fragment).value for own in owned.primaries},
         **{own.name: job.standby.condition(own).value for own in copies},
     }

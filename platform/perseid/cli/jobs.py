@@ -84,24 +84,36 @@ def apply(
     as_json: output.Json = False,
     dry_run: output.DryRun = False,
     no_wait: NoWait = False,
-    timeout: Timeout = 60.0,
+    timeout: Annotated[
+        float | None, typer.Option(help="Seconds to wait; 60, or 600 with a gate.", min=0)
+    ] = None,
+    gate: Annotated[
+        str, typer.Option(metavar="audit", help="Switch once the outputs were the same for a time.")
+    ] = "",
+    epochs: Annotated[
+        int, typer.Option(help="With a gate: so many epochs have to be equal.", min=1)
+    ] = 20,
 ) -> None:
     """Validate all jobs of a repository, show the difference, then change what runs."""
+    from perseid.errors import UsageError
     from perseid.jobs.operations import applying
     from perseid.jobs.repository import job_folders
 
+    if gate not in {"", "audit"}:
+        raise UsageError(f"--gate {gate[:40]!r}: expected audit, which compares the outputs")
+    wait_s = timeout if timeout is not None else 600.0 if gate else 60.0
     with (
         connected(data) as cluster,
         job_folders.validated(job_folders.find(repo)) as jobs,
     ):
-        changes = applying.prepare(cluster, jobs)
+        changes = applying.prepare(cluster, jobs, epochs if gate else 0)
         if not as_json:
             output.lines(line for wanted in changes for line in _change_text(wanted))
         results = []
         if not dry_run:
             for wanted in changes:
                 applying.perform(cluster, wanted)
-            results = [_settled(cluster, c, no_wait, timeout) for c in changes]
+            results = [_settled(cluster, c, no_wait, wait_s) for c in changes]
         if as_json:
             output.document({"dry_run": dry_run, "jobs": results or [_change(c) for c in changes]})
         elif results:
@@ -291,7 +303,7 @@ def _seen_by_leader(cluster: Cluster, job: str) -> dict[str, Any]:
     except PerseidError:
         return {}
     found: dict[str, Any] = next((one for one in jobs if one["name"] == job), {})
-    asked = ("failing", "watermark_ms", "late_records", "stalled_input", "fragments")
+    asked = ("failing", "watermark_ms", "late_records", "stalled_input", "fragments", "gate")
     return {name: found[name] for name in asked if name in found}
 
 
@@ -389,5 +401,5 @@ def _result_text(result: dict[str, Any]) -> str:
 
 
 def _exit_if_failed(results: list[dict[str, Any]]) -> None:
-    if any(r["state"] in ("failed", "failing") for r in results):
+    if any(r["state"] in ("failed", "failing", "refused") for r in results):
         raise typer.Exit(1)

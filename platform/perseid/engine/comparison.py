@@ -5,6 +5,9 @@ other: a replica may be ahead of the ledger, or late. What has the same token is
 partition: the number of records, and their checksum. What has no counterpart, since the other side
 is beyond its token, is dropped.
 
+An epoch that every ledger partition has compared, and that has outputs, is counted as equal: a gate
+needs a number of them. An epoch without outputs shows nothing of a revision.
+
 A claim (`coordinator.ledger_claims`) repeats a ledger's last record without its outputs. After that
 record it does not count. Where the ledger may have been read too late for that record, a record
 without outputs may be a claim, and shows nothing.
@@ -26,6 +29,18 @@ if TYPE_CHECKING:
     from perseid.topics.records import LedgerRecord
 
 WAITING_MAX = 256  # epochs of one operator partition
+
+OF_REPLICA = (
+    "the replica has made {made}, and the primary has committed {committed}. The job gives other "
+    "results on another worker: look in its code for clocks, random numbers, the order of sets and "
+    "other services (`perseid jobs test`), or whether the topic got more partitions; then apply "
+    "the job again, or start it again, to have a replica"
+)
+OF_GATE = (
+    "the new revision has made {made}, and the running one has committed {committed}. The job "
+    "stays as it is: correct the new revision and apply it again with `--gate audit`, or, if it is "
+    "to give other results, apply it without"
+)
 
 Totals = Mapping[tuple[str, int], tuple[int, int]]  # topic partition -> count and checksum
 
@@ -52,14 +67,18 @@ class Comparison:
     """See the module's docstring. `unchecked`: how many partitions' epochs were never compared.
 
     `counts_from`: a token offset, from which on the ledger is read in time. What is dropped of
-    earlier tokens is not counted.
+    earlier tokens is not counted. `equal`: the epochs that were. `text`: of what differs.
     """
 
-    def __init__(self, job_uuid: str, layout: Layout, counts_from: int) -> None:
+    def __init__(
+        self, job_uuid: str, layout: Layout, counts_from: int, text: str = OF_REPLICA
+    ) -> None:
         self._job_uuid, self._layout, self._counts_from = job_uuid, layout, counts_from
+        self._text = text
+        self._open: dict[int, tuple[int, bool]] = {}  # by token: partitions compared, with outputs
         self._gids = {(t.operator, t.partition): t.gid for t in layout.ledger_tasks}
         self._partitions = {gid: _Partition() for gid in self._gids.values()}
-        self.unchecked = 0
+        self.unchecked = self.equal = 0
 
     @property
     def waiting(self) -> tuple[int, ...]:
@@ -113,8 +132,19 @@ class Comparison:
     def _waits(mine: _Partition) -> bool:
         return bool(mine.made) and not mine.committed
 
+    def _count(self, made: _Epoch) -> None:
+        compared, some = self._open.pop(made.token_offset, (0, False))
+        now = compared + 1, some or bool(made.outputs)
+        if now[0] == len(self._partitions):
+            self.equal += now[1]
+            return
+        self._open[made.token_offset] = now
+        while len(self._open) > WAITING_MAX:  # a part of these was dropped
+            del self._open[min(self._open)]
+
     def _compare(self, gid: int, made: _Epoch, committed: _Epoch) -> None:
         if made.outputs == committed.outputs:
+            self._count(made)
             return
         topic, partition = place = min(
             p for p in made.outputs.keys() | committed.outputs.keys()
@@ -123,11 +153,10 @@ class Comparison:
         task = self._layout.task(gid)
         raise Diverged(
             f"operator {task.operator}, partition {task.partition}, epoch {made.epoch}, "
-            f"{topic}[{partition}]: the replica has made {_shown(made.outputs.get(place))}, and "
-            f"the primary has committed {_shown(committed.outputs.get(place))}. The job gives "
-            "other results on another worker: look in its code for clocks, random numbers, the "
-            "order of sets and other services (`perseid jobs test`), or whether the topic got more "
-            "partitions; then apply the job again, or start it again, to have a replica"
+            f"{topic}[{partition}]: "
+            + self._text.format(
+                made=_shown(made.outputs.get(place)), committed=_shown(committed.outputs.get(place))
+            )
         )
 
 

@@ -37,7 +37,7 @@ from perseid.errors import FencedError, PermanentError, PerseidError
 from perseid.errors.texts import EVENT_MAX, cut, kind_of, text_of
 from perseid.records import WHOLE, crashpoints
 from perseid.topics import names
-from perseid.topics.records import FragmentState
+from perseid.topics.records import EpochsEqual, FragmentState
 
 if TYPE_CHECKING:
     from perseid.engine.last_word import LastWord
@@ -163,6 +163,7 @@ class FragmentLife:
         self._runtime: Runtime | None = None
         self._loop: TokenLoop | None = None
         self._reads_ledgers = False  # in a promotion: what the replica has run may not be committed
+        self._equal = 0  # of a gate, as reported
         self._held_from: dict[int, int] = {}  # by gid, at the restore (`Restored.held_from`)
 
     @property
@@ -301,6 +302,12 @@ class FragmentLife:
         if checkpoints.outstanding(self.loop.checkpoint_epoch, runtime.known(False)):
             runtime.take_over_orders()
         self.progress.look(self._state(last_word.REPEATED))
+
+    def compared(self, equal: int) -> None:
+        """Reports how many epochs of a gate were equal, when there are more."""
+        if equal > self._equal:
+            self._equal = equal
+            self.progress.append(EpochsEqual(self.plan.job_uuid, self.plan.generation, equal))
 
     def report(self, state: str, source: str = "", events: tuple[str, ...] = ()) -> None:
         events = tuple(cut(event, EVENT_MAX) for event in events)

@@ -2,6 +2,8 @@
 
 from perseid.records.deployment import Deployment
 from perseid.records.entries import (
+    APART,
+    GATE,
     MAIN,
     PAIR,
     PRIMARY,
@@ -13,6 +15,7 @@ from perseid.records.entries import (
     CheckpointPointer,
     CheckpointPointers,
     CoordinatorInfo,
+    Gate,
     JobEntry,
     JobFailures,
     JobStatus,
@@ -23,6 +26,8 @@ from perseid.records.entries import (
 from perseid.records.parts import PartFile
 
 __all__ = [
+    "APART",
+    "GATE",
     "MAIN",
     "PAIR",
     "PRIMARY",
@@ -35,6 +40,7 @@ __all__ = [
     "CheckpointPointers",
     "CoordinatorInfo",
     "Deployment",
+    "Gate",
     "JobEntry",
     "JobFailures",
     "JobStatus",

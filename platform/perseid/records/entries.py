@@ -70,7 +70,8 @@ class JobEntry:
     epoch above this one now. `rebalance_until_ms` (since 1970): until then its fragments may move
     to other workers at once. These two change nothing else, so `counter` stays. `writes`: the
     topics that the revision writes, and whether every record marks its job; None: only the archive
-    shows them.
+    shows them. `gate`: so many epochs of the revision have to be equal to those of the running one
+    before the job switches to it; 0: it switches at once.
     """
 
     name: str
@@ -85,6 +86,7 @@ class JobEntry:
     checkpoint_above: int | None = None
     rebalance_until_ms: int | None = None
     writes: dict[str, bool] | None = None
+    gate: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,9 @@ class BackupMarks:
 WHOLE = "whole"  # the id of a fragment that has all operator partitions
 PRIMARY = "primary"  # the role that commits
 REPLICA = "replica"  # runs the same epochs, muted, to become the primary when that one dies
+GATE = "gate"  # runs the same epochs with the code of the revision that is wanted, muted
 MAIN, PAIR = "main", "pair"  # the two copies of a fragment's state; either may be the primary's
+APART = "gate"  # the state of another revision: no copy of the job's
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +160,8 @@ class Assignment:
     `gids` None: all of them, whatever the layout. `owner` is a worker incarnation, None while no
     worker may run the fragment. Of a partition the highest `generation` is valid. `from_epoch`:
     the fragment runs the epochs above it. `split`: the only one that it reads of each token; None:
-    all splits. `log`: which copy of the state logs it has, MAIN or PAIR.
+    all splits. `log`: which copy of the state logs it has, MAIN or PAIR; APART for a gate.
+    `archive`: whose code a gate runs; None: the plan's.
     """
 
     fragment: str
@@ -167,6 +172,7 @@ class Assignment:
     from_epoch: int = 0
     split: int | None = None
     log: str = MAIN
+    archive: str | None = None
 
     @property
     def muted(self) -> bool:
@@ -183,6 +189,19 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
+class Gate:
+    """The comparison of the wanted revision with the running one, of a job that is one fragment.
+
+    `counter`: of the JobEntry that asks for it. `run`: who runs the wanted revision, None while
+    no worker may. `refused`: why the job stays as it is; empty while that is open.
+    """
+
+    counter: int
+    run: Assignment | None = None
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Which fragments a job has, and who runs them. The highest generation is valid.
 
@@ -191,7 +210,8 @@ class Plan:
     run when there is neither a log nor a checkpoint. `checkpoints` newest first. `rescaled`: the
     checkpoint of `base_epoch` has another number of partitions, and is redistributed.
     `assignments`: the primaries; `replicas`: at most one for each, with the other copy of its logs.
-    `diverged`: why it gets no replicas: one had other results than its primary.
+    `diverged`: why it gets no replicas: one had other results than its primary. `gate`: None when
+    no revision is compared, or was.
     """
 
     job: str
@@ -208,6 +228,7 @@ class Plan:
     rescaled: bool = False
     replicas: tuple[Assignment, ...] = ()
     diverged: str = ""
+    gate: Gate | None = None
 
     @classmethod
     def fused(
@@ -248,12 +269,49 @@ class Plan:
 
     def for_worker(self, incarnation: str) -> tuple[Plan, ...]:
         """The plan as the fragments of that worker see it: each its own assignment alone."""
-        all_ = (*self.assignments, *self.replicas)
-        return tuple(self.of_one(a) for a in all_ if a.owner == incarnation)
+        return tuple(self.of_one(a) for a in self.every if a.owner == incarnation)
+
+    @property
+    def every(self) -> tuple[Assignment, ...]:
+        """Primaries, replicas, and who runs the revision of a gate."""
+        run = self.gate.run if self.gate is not None else None
+        return (*self.assignments, *self.replicas, *([run] if run is not None else ()))
 
     def of_one(self, own: Assignment) -> Plan:
-        """The plan with this assignment alone, under its generation."""
-        return replace(self, generation=own.generation, assignments=(own,), replicas=())
+        """The plan with this assignment alone, under its generation.
+
+        A gate's begins at the newest checkpoint, and has the archive of its code; its revision is
+        that of the tokens which it runs.
+        """
+        alone = replace(
+            self, generation=own.generation, assignments=(own,), replicas=(), gate=None
+        )
+        if own.archive is None:
+            return alone
+        other = replace(alone, archive=own.archive, rescaled=False)
+        if not self.checkpoints:
+            return other
+        newest = self.checkpoints[0]
+        based = other.based_on(newest.epoch, newest.token_offset)
+        return replace(based, checkpoints=(newest,))
+
+    def gated_by(self, counter: int, owner: str, archive: str, generation: int) -> Plan:
+        """With a gate for the entry of that counter, whose revision `owner` runs.
+
+        ValueError for a plan of several fragments.
+        """
+        run = replace(
+            self.only, role=GATE, owner=owner, generation=generation, log=APART, archive=archive
+        )
+        return replace(self, generation=generation, gate=Gate(counter, run))
+
+    def _with_gate_apart(self) -> Plan:
+        """Without who runs a gate, if that worker has a copy of the job: two revisions' code."""
+        gate = self.gate
+        if gate is None or gate.run is None:
+            return self
+        owners = {a.owner for a in (*self.assignments, *self.replicas)}
+        return replace(self, gate=replace(gate, run=None)) if gate.run.owner in owners else self
 
     def replica_of(self, fragment: str) -> Assignment | None:
         return next((a for a in self.replicas if a.fragment == fragment), None)
@@ -270,7 +328,7 @@ class Plan:
             primary, role=REPLICA, owner=owner, generation=generation, log=primary.other_log
         )
         others = self.without_replicas([fragment], generation)
-        return replace(others, replicas=(*others.replicas, made))
+        return replace(others, replicas=(*others.replicas, made))._with_gate_apart()
 
     def without_replicas(self, fragments: Collection[str], generation: int) -> Plan:
         """Without the replicas of these fragments; all others continue."""
@@ -293,17 +351,19 @@ class Plan:
             if a.fragment in owners else a
             for a in self.assignments
         )  # fmt: skip
-        return replace(self, generation=generation, assignments=placed)
+        return replace(self, generation=generation, assignments=placed)._with_gate_apart()
 
     def renewed(self, generation: int) -> Plan:
-        """All fragments under that generation, with the owners that they have; no replicas."""
-        alone = replace(self, replicas=(), diverged="")
+        """All fragments under that generation and their owners; no replicas, no gate."""
+        alone = replace(self, replicas=(), diverged="", gate=None)
         return alone.placed({a.fragment: a.owner for a in self.assignments}, generation)
 
     def handed_to(self, owner: str | None, generation: int) -> Plan:
-        """All fragments under that owner and generation, which is the plan's too; no replicas."""
+        """All fragments under that owner and generation, the plan's too; no replicas, no gate."""
         handed = tuple(replace(a, owner=owner, generation=generation) for a in self.assignments)
-        return replace(self, generation=generation, assignments=handed, replicas=(), diverged="")
+        return replace(
+            self, generation=generation, assignments=handed, replicas=(), diverged="", gate=None
+        )
 
     def based_on(self, epoch: int, offset: int) -> Plan:
         """With all fragments beginning after that token."""

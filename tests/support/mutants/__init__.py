@@ -14,6 +14,7 @@ from perseid.testing.simulation.scripts import (
     Corrected,
     Diverging,
     DivergingAtDeath,
+    Gated,
     LateAnswers,
     LedgerCut,
     Overtaken,
@@ -28,6 +29,7 @@ from support.mutants import (
     checkpoints,
     edges,
     fragments,
+    gates,
     leaders,
     mended,
     replicas,
@@ -61,6 +63,7 @@ LOSSES = Swarm(switch=0.02, kill_worker=0.004, kafka_lost=0.03, kafka_unanswered
 LOSSES_AND_ERRORS = Corrected(switch=0.1, kill_worker=0.003, kafka_unanswered=0.02)
 RETRIED_SENDS = Swarm(switch=0.02, kafka_lost=0.1, kafka_unanswered=0.1)
 DIVERGING = Diverging(switch=0.02)
+REVISED = Gated(switch=0.02, revised=True)
 AT_DEATH = DivergingAtDeath(switch=0.02)
 
 
@@ -167,6 +170,10 @@ _DIVERGING = (
     replicas.replicas_are_not_compared, replicas.only_counts_are_compared,
     replicas.diverged_replicas_are_placed_again,
 )  # fmt: skip
+_GATED = (
+    gates.gates_count_epochs_unseen, gates.gates_are_not_muted,
+    gates.refused_revisions_are_compared_again, gates.gates_pass_at_once,
+)  # fmt: skip
 
 PLANTED: dict[str, Planted] = {
     one.name: one
@@ -178,6 +185,7 @@ PLANTED: dict[str, Planted] = {
         Planted(replicas.replicas_begin_again_at_old_checkpoints, play=far_soon),
         Planted(replicas.promotions_compare_nothing, Diverging.SHAPE, AT_DEATH),
         Planted(replicas.replicas_that_had_diverged_keep_their_log, Diverging.SHAPE, AT_DEATH),
+        *(Planted(mutant, Gated.SHAPE, REVISED) for mutant in _GATED),
         Planted(edges.attempts_are_mixed, play=buffered.run),
         Planted(edges.buffers_are_trimmed_after_the_newest, play=buffered.run),
     )

@@ -117,9 +117,9 @@ def takeovers_delete_the_other_copy() -> AbstractContextManager[Any]:
     """Who takes a copy of the state logs over deletes the other copy on that host."""
 
     def mutant(
-        files: Any, root: str, job_uuid: str, layout: int, owner: str, replica: str
+        files: Any, root: str, job_uuid: str, layout: int, owner: str, replica: str, **more: bool
     ) -> str | None:
-        found = adopt(files, root, job_uuid, layout, owner, replica)
+        found = adopt(files, root, job_uuid, layout, owner, replica, **more)
         other = PAIR if replica == MAIN else MAIN
         files.delete(replica_directory(root, job_uuid, layout, other))
         return found

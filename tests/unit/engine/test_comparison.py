@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perseid.engine.comparison import WAITING_MAX, Comparison
+from perseid.engine.comparison import OF_GATE, WAITING_MAX, Comparison
 from perseid.engine.order import EpochOrder
 from perseid.engine.task_report import Made, PartitionReport, TaskReport
 from perseid.errors import Diverged, PermanentError
@@ -75,6 +75,31 @@ def test_equal_outputs_pass_in_any_order_of_the_sides(seed: int) -> None:
             else:
                 found.ran(order(epoch), report(epoch, one, TASKS[task].gid))
     assert (found.unchecked, found.waiting) == (0, ())
+
+
+def test_an_epoch_counts_as_equal_once_all_partitions_have_compared_it() -> None:
+    found = comparison()
+    for number, task in enumerate(TASKS):
+        assert found.equal == 0, number
+        found.ran(order(1), report(1, SAME if not number else {}, task.gid))
+        found.committed(record(1, SAME if not number else {}, number))
+    assert found.equal == 1
+
+
+def test_epochs_without_outputs_show_nothing_of_a_revision() -> None:
+    found = comparison()
+    for epoch in range(1, WAITING_MAX + 3):
+        for number, task in enumerate(TASKS):
+            found.ran(order(epoch), report(epoch, {}, task.gid))
+            found.committed(record(epoch, {}, number))
+    assert found.equal == 0
+
+
+def test_a_gate_shows_what_to_do_about_a_difference() -> None:
+    found = Comparison("u", LAYOUT, FROM, OF_GATE)
+    found.ran(order(1), report(1, SAME))
+    with pytest.raises(Diverged, match=r"new revision has made nothing.* apply it again with"):
+        found.committed(record(1, {**SAME, ("more", 0): (1, 2)}))
 
 
 SAME: Outputs = {("out", 0): (3, 11), ("out", 2): (1, 12)}

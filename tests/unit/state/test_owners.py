@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from perseid.errors import FencedError
-from perseid.records import MAIN, PAIR, WHOLE
+from perseid.records import APART, MAIN, PAIR, WHOLE
 from perseid.state.durability.blob import Identity
 from perseid.state.durability.log import StateLog
 from perseid.state.durability.owners import (
@@ -48,6 +48,20 @@ def begun(files: MemoryFiles, generation: int, replica: str = MAIN) -> StateLog:
 
 def content(files: MemoryFiles, folder: str) -> dict[str, bytes]:
     return {path: files.read(path) for path in files.below(folder)}
+
+
+def test_logs_of_other_code_are_deleted_instead_of_taken() -> None:
+    files = MemoryFiles()
+    begun(files, 2, APART)
+    main = begun(files, 2)
+    before = content(files, main.directory)
+    mine = owner_name(5, "b")
+    assert adopt(files, ROOT, UUID, LAYOUT, mine, APART, kept=False) is None
+    assert files.list(replica_directory(ROOT, UUID, LAYOUT, APART)) == [mine]
+    assert not content(files, owner_directory(ROOT, UUID, LAYOUT, mine, APART))
+    assert content(files, main.directory) == before
+    with pytest.raises(FencedError):
+        adopt(files, ROOT, UUID, LAYOUT, owner_name(4, "b"), APART, kept=False)
 
 
 def test_adoption_takes_the_newest_and_removes_the_rest() -> None:

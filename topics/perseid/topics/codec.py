@@ -29,6 +29,7 @@ from perseid.topics.records import (
     BufferRecord,
     Claim,
     EpochDone,
+    EpochsEqual,
     EventTime,
     EventTimes,
     FragmentState,
@@ -48,7 +49,7 @@ from perseid.topics.records import (
 
 Record = (
     Begin | Claim | Rewind | Token | EpochDone | EventTimes | PartDone | PartFailed
-    | FragmentState | LedgerRecord | Redriven | BufferRecord
+    | EpochsEqual | FragmentState | LedgerRecord | Redriven | BufferRecord
 )  # fmt: skip
 
 _MAGIC = b"\xc3\x01"
@@ -59,7 +60,7 @@ _TYPES: Mapping[str, type[Any]] = {
     t.__name__: t
     for t in (
         Begin, Claim, Rewind, Token, EpochDone, EventTimes, PartDone, PartFailed, FragmentState,
-        LedgerRecord, Redriven, BufferRecord,
+        LedgerRecord, Redriven, BufferRecord, EpochsEqual,
     )
 }  # fmt: skip
 

@@ -173,6 +173,18 @@ class PartFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class EpochsEqual:
+    """Of a gate: so many `epochs` with outputs were equal to those of the running revision.
+
+    `generation`: that of the gate, which no other fragment has.
+    """
+
+    job_uuid: str
+    generation: int
+    epochs: int
+
+
+@dataclass(frozen=True, slots=True)
 class FragmentState:
     """A fragment's state as its worker sees it.
 
@@ -220,7 +232,7 @@ class EventTimes:
     fragment: str = WHOLE
 
 
-ProgressRecord = EpochDone | EventTimes | PartDone | PartFailed | FragmentState
+ProgressRecord = EpochDone | EpochsEqual | EventTimes | PartDone | PartFailed | FragmentState
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class Fragment(Answer):
 
     job: str
     fragment: str = Field(description="its name; `whole` of a job that is one fragment")
-    role: str = Field(description="primary or replica")
+    role: str = Field(description="primary, replica or gate")
     generation: int
     state: str
 
@@ -107,6 +107,17 @@ class JobFragment(Answer):
     epoch: int | None = Field(description="its last done epoch, as the leader knows it")
 
 
+class JobGate(Answer):
+    """The wanted revision, which is compared with the running one before the job switches to it."""
+
+    revision: str
+    state: str = Field(description="waiting, comparing, refused or switching")
+    epochs: int = Field(description="so many have to be equal")
+    equal: int | None = Field(description="so many were; null where only the leader knows it")
+    worker: str | None = Field(description="the incarnation that runs it, muted")
+    reason: str | None = Field(description="why it waits or is refused")
+
+
 class JobNow(Answer):
     """A job as the leader sees it; an unknown value is null."""
 
@@ -125,6 +136,7 @@ class JobNow(Answer):
         description="whether a replica takes over when a worker dies; null if none is asked for"
     )
     unprotected: str | None = Field(description="why `protected` is false")
+    gate: JobGate | None = Field(description="null unless a revision was applied with a gate")
     epoch: int | None
     committed_epoch: int | None
     epochs_in_flight: int | None
@@ -203,6 +215,7 @@ class JobDetails(JobSummary):
     archive: str
     running_revision: str | None
     layout: int | None
+    gate: JobGate | None = Field(description="null unless a revision was applied with a gate")
     checkpoints: list[Checkpoint]
     error: dict[str, Any] | None
     events: list[str]

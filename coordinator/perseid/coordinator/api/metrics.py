@@ -208,6 +208,15 @@ FAMILIES: tuple[Family, ...] = (
         ("job", "fragment"), _replica_lags,
     ),
     _of_job(
+        "perseid_job_gate_equal_epochs",
+        "Epochs of an applied revision that were equal to those of the running one, while its gate "
+        "is open",
+        _loaded(lambda job: job.gate_equal if job.wants_gate and not job.gate_refused else None),
+    ),
+    _of_job("perseid_job_gate_refused",
+            "1 while the applied revision is refused by its gate, 0 while its gate is open",
+            _loaded(lambda job: bool(job.gate_refused) if job.wants_gate else None)),
+    _of_job(
         "perseid_job_protected",
         "1 while a replica takes over when a worker dies, 0 while none would; for jobs with "
         "replicas",

@@ -6,12 +6,12 @@ a fragment have failed. The rules: `replicas`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from perseid.clocks import growing_s
 from perseid.coordinator.job.ownership import Condition
-from perseid.records import Assignment, Plan
+from perseid.records import Assignment
 
 RETRY_FIRST_S = 1.0  # a replica is not needed at once, and its restore takes capacity
 RETRY_MAX_S = 60.0
@@ -36,6 +36,7 @@ class Follower:
     placed_at: int = 0
     missed: int = 0
     since_s: float = 0.0
+    equal: int = 0  # of a gate: epochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Standby:
         """A new one restores."""
         return self._with(
             replica.fragment, generation=replica.generation, condition=Condition.RESTORING,
-            done=replica.from_epoch, why="", placed_at=primary_done,
+            done=replica.from_epoch, why="", placed_at=primary_done, equal=0,
         )  # fmt: skip
 
     def begins(self, fragment: str, primary_done: int, now_s: float) -> Standby:
@@ -75,6 +76,10 @@ class Standby:
         failures = 0 if done > known.failed_at else known.failures
         return self._with(fragment, done=done, failures=failures)
 
+    def equal(self, fragment: str, epochs: int) -> Standby:
+        """So many epochs of a gate were equal to its primary's."""
+        return self._with(fragment, equal=max(epochs, self.of(fragment).equal))
+
     def failed(self, fragment: str, primary_done: int, now_s: float, why: str) -> Standby:
         """The next one comes after a delay that grows."""
         failures = self.of(fragment).failures + 1
@@ -86,13 +91,13 @@ class Standby:
     def ended(self, fragment: str, why: str) -> Standby:
         return self._with(fragment, condition=Condition.WAITING, why=why)
 
-    def loaded(self, plan: Plan | None, live: Collection[str]) -> Standby:
-        """The replicas of a plan that was read; `live`: the incarnations of workers.
+    def loaded(self, replicas: Iterable[Assignment], live: Collection[str]) -> Standby:
+        """Those of a plan that was read; `live`: the incarnations of workers.
 
         One that has ended reports no more.
         """
         known = self
-        for replica in plan.replicas if plan is not None else ():
+        for replica in replicas:
             if known.of(replica.fragment).generation != replica.generation:
                 known = known.placed(replica)
             if replica.owner not in live:

@@ -48,7 +48,7 @@ def check(plan: Plan, layout: Layout) -> None:
     """Raises PermanentError for a plan under which a partition would run twice or not at all."""
     wrong = [
         *_wrong_ids(plan, layout), *_wrong_tasks(plan, layout), *_wrong_splits(plan),
-        *_wrong_replicas(plan),
+        *_wrong_replicas(plan), *_wrong_gate(plan),
     ]  # fmt: skip
     if wrong:
         raise PermanentError(
@@ -132,6 +132,15 @@ def _wrong_replicas(plan: Plan) -> list[str]:
         elif replica.log == primary.log:
             wrong.append(f"replica {replica.fragment} has the log {replica.log} of its primary")
     return wrong
+
+
+def _wrong_gate(plan: Plan) -> list[str]:
+    """A gate runs other code on a worker without a copy of the job, and has a log of its own."""
+    run = plan.gate.run if plan.gate is not None else None
+    copies = (*plan.assignments, *plan.replicas)
+    if run is None or (run.muted and run.archive and run.owner not in {a.owner for a in copies}):
+        return []
+    return [f"gate {run.fragment} has no code of its own, or the worker of a copy: {run.owner}"]
 
 
 def _shown(split: int | None) -> str:

@@ -34,7 +34,7 @@ from perseid.jobs.model.trees import (
     sha256,
     store_archive,
 )
-from perseid.jobs.operations import change, schemas, steering
+from perseid.jobs.operations import change, gated, schemas, steering
 from perseid.jobs.operations.classes import Classes, load_jobs
 from perseid.jobs.repository.job_folders import Validated
 from perseid.jobs.validation import parse, retention
@@ -107,9 +107,10 @@ class Revision:
     folder: Path
 
 
-def prepare(cluster: Cluster, jobs: Sequence[Validated]) -> list[Change]:
+def prepare(cluster: Cluster, jobs: Sequence[Validated], gate: int = 0) -> list[Change]:
     """What applying would do; nothing is written.
 
+    `gate`: a changed job switches once so many epochs were equal (`JobEntry.gate`).
     Raises JobFileErrors with the mistakes of all jobs, else RefusedError with all reasons.
     """
     classes = load_jobs(jobs, allow_code=cluster.allow_code)
@@ -123,9 +124,10 @@ def prepare(cluster: Cluster, jobs: Sequence[Validated]) -> list[Change]:
         changes, refusals = [], list(look.of_brokers())
         for job in jobs:
             found = list(look.refusals(job, classes[job.spec.name], specs))
+            found += look.gate_refusals(job) if gate and not found else ()
             refusals += [f"{job.spec.name}: {text}" for text in found]
             if not found:
-                changes.append(replace(look.change(job), warnings=look.warnings(job.spec)))
+                changes.append(replace(look.change(job, gate), warnings=look.warnings(job.spec)))
         if refusals:
             raise RefusedError("\n".join(refusals))
         return changes
@@ -211,6 +213,15 @@ class _Look:
                 )
                 return
 
+    def gate_refusals(self, job: Validated) -> Iterator[str]:
+        """Why the revision cannot be compared with the running one, unless that is itself."""
+        name, registry = job.spec.name, self._cluster.registry
+        plan = registry.plan(name)
+        if plan is None or plan.archive != sha256(archive(job.tree.files)):
+            old = revision(self._cluster, plan.archive, self._work).spec if plan else None
+            entry, status = self._entries.get(name), registry.status(name)
+            yield from gated.refusals(entry, status, plan, old, job.spec)
+
     def _disagreements(self, sha: str, spec: JobSpec, new: Classes) -> list[str]:
         old = revision(self._cluster, sha, self._work)
         try:
@@ -221,7 +232,7 @@ class _Look:
         finally:
             forget(old.folder)
 
-    def change(self, job: Validated) -> Change:
+    def change(self, job: Validated, gate: int = 0) -> Change:
         sha = sha256(archive(job.tree.files))
         stored = self._cluster.registry.job_entry(job.spec.name)
         topics = tuple(self._missing_topics(job.spec))
@@ -233,13 +244,17 @@ class _Look:
             )  # fmt: skip
             return Change(job, "create", entry, None, topics,
                           tuple(change.difference(None, job.spec)), ())  # fmt: skip
-        if stored.value.archive == sha:
+        plan = self._cluster.registry.plan(job.spec.name)
+        runs = plan is not None and plan.archive == sha
+        if stored.value.archive == sha and (runs or not stored.value.gate):
             return Change(job, "unchanged", stored.value, stored.version, topics, (), ())
         entry = replace(
             stored.value, revision=job.tree.revision, archive=sha, applied_ms=now,
             counter=stored.value.counter + 1, start={"from": "checkpoint"}, stop_checkpoint=False,
-            writes=_written(job.spec),
+            writes=_written(job.spec), gate=0 if runs else gate,
         )  # fmt: skip
+        if entry.gate:
+            entry = replace(entry, writes=gated.written(stored.value.writes, _written(job.spec)))
         old = revision(self._cluster, stored.value.archive, self._work)
         files = change.file_difference(read_folder(old.folder), job.tree.files)
         return Change(job, "change", entry, stored.version, topics,
@@ -256,6 +271,9 @@ class _Look:
         ours = plan is not None and plan.job_uuid == entry.uuid
         if plan is not None and ours:
             yield plan.archive
+        gate = plan.gate if plan is not None and ours else None
+        if gate is not None and gate.refused and gate.counter == entry.counter:
+            return
         failed = (status.job_uuid, status.counter) if status is not None and status.error else None
         if not ours or failed != (entry.uuid, entry.counter):
             yield entry.archive

@@ -21,7 +21,7 @@ def listed(
     `layout`: the plan's; without it the partitions are not known. `done`: last done epochs, and
     `states`: waiting, restoring or running, by `Assignment.name`, as far as they are known.
     """
-    all_ = (*plan.assignments, *plan.replicas) if plan is not None else ()
+    all_ = plan.every if plan is not None else ()
     if len(all_) == 1:
         return []
     return [

@@ -61,11 +61,49 @@ def details(
         "archive": entry.archive,
         "running_revision": plan.revision if plan and plan.job_uuid == entry.uuid else None,
         "layout": plan.layout if plan and plan.job_uuid == entry.uuid else None,
+        "gate": gate(entry, plan),
         "checkpoints": checkpoints(entry, pointers),
         "error": error,
         "events": list(own.events) if own else [],
         "spec": dict(spec) if spec is not None else None,
     }
+
+
+def gate(entry: JobEntry, plan: Plan | None) -> dict[str, Any] | None:
+    """The gate of the applied revision, as ZooKeeper has it; None without one, or after it."""
+    if plan is None or plan.job_uuid != entry.uuid or plan.archive == entry.archive:
+        return None
+    if not entry.gate:
+        return None
+    found = plan.gate if plan.gate is not None and plan.gate.counter == entry.counter else None
+    run = found.run if found is not None else None
+    reason = found.refused if found is not None else ""
+    state = "refused" if reason else "comparing" if run is not None else "waiting"
+    return {
+        "revision": entry.revision, "state": state, "epochs": entry.gate, "equal": None,
+        "worker": run.owner if run is not None else None, "reason": reason or None,
+    }  # fmt: skip
+
+
+def _gate_text(shown: Mapping[str, Any]) -> str:
+    """The same as one line. `equal` is None without a leader that knows it."""
+    known = shown["equal"] is not None
+    equal = f", {shown['equal']} of {shown['epochs']} epochs equal" if known else ""
+    where = f" on {shown['worker']}" if shown["worker"] else ""
+    reason = f": {shown['reason']}" if shown["reason"] else ""
+    return f"revision {shown['revision']} {shown['state']}{where}{equal}{reason}"
+
+
+def refused(entry: JobEntry, plan: Plan | None) -> dict[str, Any] | None:
+    """Why the gate of the applied revision has refused it; None unless it has."""
+    gate = plan.gate if plan is not None and plan.job_uuid == entry.uuid else None
+    if gate is None or gate.counter != entry.counter or not gate.refused:
+        return None
+    what_next = (
+        f"correct the revision and `perseid jobs apply` it again with `--gate audit`; "
+        f"`perseid jobs show {entry.name}` shows what runs"
+    )
+    return {"kind": "Refused by its gate", "text": gate.refused, "next": what_next}
 
 
 def failing(found: JobFailures | None, now_ms: int) -> dict[str, Any] | None:
@@ -129,6 +167,7 @@ def as_text(shown: Mapping[str, Any]) -> list[str]:
         f"  generation  {shown['generation']}" + _owner(shown),
     ]
     lines += [f"  fragment    {fragments.text(one)}" for one in shown["fragments"]]
+    lines += [f"  gate        {_gate_text(shown['gate'])}"] if shown.get("gate") else []
     for saved in shown["checkpoints"]:
         lines.append(f"  checkpoint  epoch {saved['epoch']}, {saved['bytes']} bytes")
     spec = shown["spec"] or {}

@@ -130,10 +130,14 @@ def answer(cluster: Cluster, entry: JobEntry, wait_s: float | None) -> dict[str,
     else:
         found = steering.wait(cluster.registry, cluster.clock, entry, wait_s)
         status, failures = found.status, found.failures
-    shown = report.details(entry, status, cluster.registry.plan(entry.name), None, None)
+    plan = cluster.registry.plan(entry.name)
+    shown = report.details(entry, status, plan, None, None)
     failing = report.failing(failures, cluster.clock.wall_ms())
     if failing is not None:
         shown |= {"state": "failing", "error": _failing_error(entry.name, failing)}
+    refused = report.refused(entry, plan)
+    if refused is not None:
+        shown |= {"state": "refused", "error": refused}
     return {k: shown[k] for k in ("name", "state", "desired", "revision", "generation", "error")}
 
 

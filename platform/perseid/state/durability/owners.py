@@ -58,13 +58,14 @@ def named_by(names: Iterable[str], incarnation: str, generation: int) -> str | N
 
 
 def adopt(
-    files: Files, root: str, job_uuid: str, layout: int, owner: str, replica: str = MAIN
-) -> str | None:
+    files: Files, root: str, job_uuid: str, layout: int, owner: str, replica: str = MAIN, *,
+    kept: bool = True,
+) -> str | None:  # fmt: skip
     """Takes over a replica's logs from its newest owner before `owner`; its name, None if none.
 
     Afterwards `owner`'s directory exists and no older one of the replica does; other replicas' are
     not touched. FencedError when an owner of the same or a higher generation exists: then this
-    caller is out of date.
+    caller is out of date. `kept` false: the older ones are of other code and are deleted.
     """
     directory = replica_directory(root, job_uuid, layout, replica)
     mine = f"{directory}/{owner}"
@@ -76,7 +77,7 @@ def adopt(
         newer = [name for name in others if name[:11] >= owner[:11]]
         if newer:
             raise FencedError(f"{directory}/{newer[-1]} is of a newer owner than {owner}")
-        if owner in names or not others:
+        if owner in names or not others or not kept:
             break
         # Another process, of this owner or of one in between, may be faster: then check again.
         left = _temporaries(files, f"{directory}/{others[-1]}")

@@ -17,7 +17,7 @@ from perseid.engine.resume import Restored
 from perseid.engine.task_report import Reads, TaskReport
 from perseid.errors import FencedError, PerseidError, RetryableError
 from perseid.jobs.model.layout import Task
-from perseid.records import CheckpointPointer, Plan
+from perseid.records import APART, GATE, CheckpointPointer, Plan
 from perseid.state.durability.owners import adopt
 from perseid.testing.simulation import job, mishaps
 from perseid.testing.simulation.engine import Defect, Group, Signal
@@ -121,7 +121,10 @@ class Fragment:
     def fence(self) -> None:
         uuid, context = self.plan.job_uuid, self.context
         with self.world.roles.taking_over(context.files, STATE, self.plan):
-            adopt(context.files, STATE, uuid, self.layout.number, context.owner, context.replica)
+            adopt(
+                context.files, STATE, uuid, self.layout.number, context.owner, context.replica,
+                kept=self.plan.only.log != APART,
+            )  # fmt: skip
 
     def promoted(self, plan: Plan) -> None:
         self.plan = self.context.plan = plan
@@ -162,7 +165,7 @@ class Fragment:
         topic, tokens = names.tokens(job.JOB), self.tokens
         while not self.stopping:
             self._become_primary(life)
-            self._compare()
+            self._compare(life)
             if not tokens.read_from(topic, 0, life.offset, max_records=1, timeout_s=0.0):
                 self.world.simulation.sleep(TOKEN_POLL_S)
                 if self.world.simulation.now_s - looked_s > part_orders.LOOK_S:
@@ -185,7 +188,7 @@ class Fragment:
             self.world.roles.took_over(replica)
             self.world.gates.hit("promoted in place")
 
-    def _compare(self) -> None:
+    def _compare(self, life: FragmentLife) -> None:
         """What a thread does on a worker (`LedgerAudit`)."""
         now_s = self.world.simulation.now_s
         is_due = self.world.roles.audits and now_s - self._audited_s > audit.LOOK_S
@@ -194,6 +197,8 @@ class Fragment:
             self._audit.look()
             for warning in self._audit.judged():
                 self.world.simulation.note(warning)
+            if self.plan.only.role == GATE:
+                life.compared(self._audit.equal)
             self.world.gates.hit("outputs compared")
 
     def after(self, order: EpochOrder) -> None:

@@ -156,6 +156,18 @@ class UnorderedTotals(Totals):
         out.emit(table.take(rows))
 
 
+class RevisedTotals(Totals):
+    """Another revision, which adds one to each total that it puts out."""
+
+    def process(self, batch: dict[str, pa.Table], out: Emitter) -> None:
+        mine = Emitter("totals")
+        super().process(batch, mine)
+        rows = mine.tables()[MAIN].to_pylist()
+        for row in rows:
+            row["total"] += 1
+        out.emit(pa.Table.from_pylist(rows, schema=EMITTED))
+
+
 class WindowedTotals(Totals):
     """Also keeps the words of a window of token time and drops them with it: a saw-tooth size."""
 
@@ -258,6 +270,7 @@ CLASSES: dict[str, type[Operator]] = {
     "job:Totals": Totals, "job:TotalsInTable": TotalsInTable, "job:EchoedTotals": EchoedTotals,
     "job:Relay": Relay, "job:SidedTotals": SidedTotals, "job:SidedRelay": SidedRelay,
     "job:WindowedTotals": WindowedTotals, "job:UnorderedTotals": UnorderedTotals,
+    "job:RevisedTotals": RevisedTotals,
 }  # fmt: skip
 
 
@@ -284,6 +297,7 @@ class Shape:
     written: bool = False  # a sink also has the records of a source as they come
     replicas: bool = False  # a fragment has a replica on another worker
     unordered: bool = False  # the order of the outputs is not deterministic
+    revised: bool = False  # all totals are put out wrong
 
     @classmethod
     def draw(cls, chance: random.Random) -> Shape:
@@ -348,6 +362,7 @@ class Shape:
         echo = {"Sided": {"echo": "relay.back"}, "Echoed": {"echo": "relay"}}.get(kind, {})
         use = "job:WindowedTotals" if self.size_timed else use
         use = "job:UnorderedTotals" if self.unordered else use
+        use = "job:RevisedTotals" if self.revised else use
         operators = {
             "totals": OperatorSpec(
                 inputs={"left": "left", **({} if self.parted else {"right": "right"}), **echo},

@@ -317,7 +317,7 @@ class Life:
 
     def _log_change(self, plan: Plan) -> None:
         """Counts the branch of the plan's change."""
-        if self.world.shape.replicas:
+        if self.world.shape.replicas or self.world.gated:
             self.world.roles.look()  # the next plan may be written before the next event
         if len(plan.assignments) > 1:
             self.world.gates.hit("several fragments")

@@ -8,6 +8,7 @@ After every event:
   it waits for an owner, since what was the replica had diverged;
 - no replica takes over that has made other outputs than were committed while it ran;
 - who takes one copy of the state logs over leaves the other one where it is;
+- what a gate's generation names is muted like a replica;
 - no epoch counts as done before each partition has committed it.
 At the end, once all faults are over: the replica is there, and has run all tokens (`protected`).
 """
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from perseid.errors import Diverged
-from perseid.records import MAIN, PAIR, Plan
+from perseid.records import APART, MAIN, PAIR, Plan
 from perseid.registry import paths
 from perseid.registry.codec import decode
 from perseid.state.durability.owners import replica_directory
@@ -67,6 +68,7 @@ class Roles:
     _committed: dict[Made, Totals] = field(default_factory=dict)
     _made: dict[int, dict[Made, Totals]] = field(default_factory=dict)  # by replica's generation
     _earlier: dict[int, set[Made]] = field(default_factory=dict)  # what it is not compared with
+    revised: bool = False  # what a gate makes differs
     _node: TreeNode | None = None  # of the plan
     _primary: set[int] = field(default_factory=set)  # generations that a plan gave to one
     _muted: set[int] = field(default_factory=set)
@@ -92,9 +94,10 @@ class Roles:
         before, self.plan = self.plan, plan
         placed = "replica placed again" if self._muted else "replica placed"
         self._primary |= {a.generation for a in plan.primaries}
-        self._muted |= {a.generation for a in plan.replicas}
+        self._muted |= {a.generation for a in plan.every if a.muted}
         if both := self._primary & self._muted:
             raise Defect(f"generation {both} is a primary's and a replica's: {plan}")
+        self._gate_follows(before, plan)
         if before is None:
             return
         for own in plan.replicas:
@@ -120,6 +123,17 @@ class Roles:
             if own.generation <= max(self._primary - {own.generation} | self._muted):
                 raise Defect(f"{own} was promoted without a generation of its own")
 
+    def _gate_follows(self, before: Plan | None, plan: Plan) -> None:
+        gate = plan.gate
+        if gate is None or (before is not None and gate == before.gate):
+            return
+        if gate.refused:
+            self.hit("gate refused")
+        elif gate.run is not None:
+            self.hit("gate placed")
+            if gate.run.archive == plan.archive:
+                raise Defect(f"a gate compares a revision with itself: {plan}")
+
     def _hear(self, record: object) -> None:
         """Judges one report."""
         match record:
@@ -141,12 +155,13 @@ class Roles:
                 return
             case _:
                 return
-        if not record.fragment.endswith(".replica"):
+        if not record.fragment.endswith((".replica", ".gate")):
             raise Defect(f"a replica reports in its primary's name: {record}")
 
     def _diverged(self, record: FragmentState) -> None:
         self.hit("diverged")
-        if not self.diverges:
+        expected = self.revised if record.fragment.endswith(".gate") else self.diverges
+        if not expected:
             raise Defect(f"a replica of a deterministic job has diverged: {record.error}")
 
     def commits(self, record: LedgerRecord) -> None:
@@ -181,6 +196,8 @@ class Roles:
         state: dict[str, pa.Table], outputs: dict[str, pa.Table],
     ) -> None:  # fmt: skip
         """Compares what a partition has after an epoch with what the other copy had."""
+        if log == APART and self.revised:
+            return
         place = (token.layout, task.gid, token.epoch, token_offset, token.coordinator_epoch,
                  token.time_ms)  # fmt: skip
         found = _checksum(state, outputs)

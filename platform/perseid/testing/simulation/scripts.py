@@ -469,9 +469,55 @@ class SlowReplica(Swarm):
         simulation.after(self.UNTIL_S, partial(setattr, world.roles, "slow_s", 0.0))
 
 
+@dataclass
+class Gated(Swarm):
+    """A revision is applied with a gate. With other results it is refused, else it runs at last.
+
+    What is put out is that of the first revision, as the checker knows it; `revised` gives others.
+    """
+
+    name: ClassVar[str] = "gated"
+    SHAPE: ClassVar[Shape] = Shape(
+        workers=3, hosts=2, totals=2, relays=0, every_s=0.5, input_s=40.0
+    )  # fmt: skip
+    AT_S: ClassVar[float] = 3.0
+
+    revised: bool = False
+    epochs: int = 3
+
+    def __call__(self, simulation: Simulation, world: World) -> None:
+        super().__call__(simulation, world)
+        world.gated, world.roles.revised = True, self.revised
+        self._archive = ""
+        world.awaits = partial(self._is_open, world)
+        simulation.after(self.AT_S, partial(self._apply, world))
+        simulation.after(world.shape.input_s, partial(self._feed, simulation, world))
+
+    def _apply(self, world: World) -> None:
+        self._archive = world.gate(self.epochs, revised=self.revised)
+
+    def _feed(self, simulation: Simulation, world: World) -> None:
+        """Epochs are compared while there is input."""
+        if self._is_open(world):
+            world.produce(simulation.random, 3)
+            simulation.after(1.0, partial(self._feed, simulation, world))
+
+    def _is_open(self, world: World) -> bool:
+        plan = world.roles.plan
+        switched = plan is not None and plan.archive == self._archive
+        if switched and self.revised:
+            raise Defect("the job has switched to a revision that gives other results")
+        if self.revised:
+            gate = plan.gate if plan is not None else None
+            return gate is None or "operator totals" not in gate.refused
+        if plan is not None and plan.gate is not None and plan.gate.refused:
+            raise Defect(f"a revision with the same results is refused: {plan.gate.refused}")
+        return not switched
+
+
 _KINDS = (
     LedgerCut, SourceCut, LateAnswers, Overtaken, Rescaled, Swarm, DamagedLogs, Corrected, Slow,
-    PartLost, Diverging, DivergingAtDeath, SlowReplica,
+    PartLost, Diverging, DivergingAtDeath, SlowReplica, Gated,
 )  # fmt: skip
 SCRIPTS: dict[
     str,
@@ -480,6 +526,7 @@ SCRIPTS: dict[
         | DamagedLogs
         | Diverging
         | DivergingAtDeath
+        | Gated
         | LateAnswers
         | LedgerCut
         | Overtaken

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -85,6 +85,8 @@ class World:
         self.broken: dict[str, str] = {}  # where the code of an archive raises, see `run_into`
         self.dies = False  # instead of raising, the process dies
         self.expected_error = RAISED  # text of errors that the user will correct
+        self.gated = False  # a revision is applied with a gate
+        self.awaits: Callable[[], bool] = lambda: False  # whether a script has not ended
         self.renamed = False  # a revision with the same files was applied
         self._pids = self._attempts = 0
         self._done = 0  # the epoch that the last leader took for done
@@ -102,7 +104,7 @@ class World:
 
     def look(self) -> None:
         """Raises Defect when an invariant is violated."""
-        if self.shape.replicas:
+        if self.shape.replicas or self.gated:
             self.roles.look()
         self.checker.look()
         self.kept.look()
@@ -205,6 +207,21 @@ class World:
         self.simulation.note(f"the user applies {changed.revision} with {archive}: {size}")
         self.registry.put_job_entry(changed, stored.version)
 
+    def gate(self, epochs: int, *, revised: bool) -> str:
+        """`jobs apply --gate audit` of other code; the archive that then runs."""
+        stored = self.registry.job_entry(job.JOB)
+        assert stored is not None
+        self.revisions += 1
+        archive = f"archive-{self.revisions}"
+        self.specs[archive] = replace(self.shape, revised=revised).spec
+        changed = replace(
+            stored.value, revision=f"r{self.revisions}", archive=archive, gate=epochs,
+            counter=stored.value.counter + 1,
+        )  # fmt: skip
+        self.simulation.note(f"the user applies {archive} with a gate of {epochs} epochs")
+        self.registry.put_job_entry(changed, stored.version)
+        return archive
+
     def correct(self) -> bool:
         """`jobs apply` of code that does not raise, if the job has failed with that error.
 
@@ -268,6 +285,8 @@ class World:
 
         If the broker has lost some of it: whether what is left has been read and committed.
         """
+        if self.awaits():
+            return False
         if not self.tails_lost:
             return self.checker.complete
         tokens, ledger = self.checker.tokens, self.checker.ledger

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from perseid import logs
-from perseid.engine.comparison import WAITING_MAX, Comparison
+from perseid.engine.comparison import OF_GATE, OF_REPLICA, WAITING_MAX, Comparison
 from perseid.errors import LogTruncated, ReplayDataLost, RetryableError
+from perseid.records import GATE
 from perseid.topics import codec, names
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ class LedgerAudit:
         # In this order: what tokens from here on commit is beyond those ends.
         token_log = names.tokens(plan.job), 0
         tokens_end = topics.ends([token_log])[token_log]
-        self._comparison = Comparison(plan.job_uuid, layout, tokens_end)
+        text = OF_GATE if plan.only.role == GATE else OF_REPLICA
+        self._comparison = Comparison(plan.job_uuid, layout, tokens_end, text)
         self._comparing = threading.Lock()
         self._reading = threading.Lock()  # one look at a time
         self._ended = threading.Event()
@@ -80,6 +82,11 @@ class LedgerAudit:
         """What the tasks of a muted epoch have made. Raises Diverged."""
         with self._comparing:
             self._comparison.ran(order, done)
+
+    @property
+    def equal(self) -> int:
+        """How many epochs were equal (`Comparison`)."""
+        return self._comparison.equal
 
     def judged(self) -> list[str]:
         """Warnings for users, each once. Raises what has ended the audit, such as Diverged."""

@@ -15,9 +15,11 @@ import pyarrow as pa
 from perseid import logs
 from perseid.engine.agreement import RestoreOrder
 from perseid.engine.resume import Restored
+from perseid.errors import PerseidError
+from perseid.records import APART
 from perseid.state.durability.blob import Identity
 from perseid.state.durability.files import LocalFiles
-from perseid.state.durability.owners import adopt
+from perseid.state.durability.owners import adopt, owner_directory
 from perseid.topics.transactions import SPARES_MAX
 from perseid.worker.dataflow import graph
 from perseid.worker.dataflow.context import FragmentContext
@@ -46,7 +48,18 @@ def fence(runner: EpochRunner) -> None:
 def _take_over(context: FragmentContext) -> None:
     """Idempotent: another task of this fragment may have done it."""
     root, number = context.deployment.state, context.layout.number
-    adopt(LocalFiles(), root, context.job_uuid, number, context.owner, context.replica)
+    kept = context.log != APART
+    adopt(LocalFiles(), root, context.job_uuid, number, context.owner, context.replica, kept=kept)
+
+
+def forget(context: FragmentContext) -> None:
+    """Deletes this host's logs of a gate that has ended: the next one begins at a checkpoint."""
+    root, number = context.deployment.state, context.layout.number
+    files, owned = LocalFiles(), (context.job_uuid, number, context.owner, context.replica)
+    try:
+        files.delete(owner_directory(root, *owned))
+    except PerseidError as error:  # the next one on this host deletes it
+        log.warning("the state of a gate that has ended is not deleted: %s", error)
 
 
 class Ledgers:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from perseid import logs
 from perseid.errors import FencedError, RetryableError
-from perseid.records import crashpoints
+from perseid.records import GATE, crashpoints
 from perseid.topics import names
 from perseid.topics.ranges import ColumnReader
 from perseid.worker.checkpoint import part_orders
@@ -259,8 +259,12 @@ class SparkRuntime:
 
     def _judge_outputs(self) -> None:
         """Raises Diverged, soon after the primary has committed other outputs than a replica's."""
-        for warning in self._audit.judged() if self._audit is not None else ():
+        if self._audit is None:
+            return
+        for warning in self._audit.judged():
             self._warn(warning)
+        if self._life is not None and self.plan.only.role == GATE:
+            self._life.compared(self._audit.equal)
 
     def _end_audit(self) -> None:
         audit, self._audit = self._audit, None
@@ -361,6 +365,8 @@ class SparkRuntime:
         if self._ledgers is not None:
             self._ledgers.close()
         self.stop()
+        if self.plan.only.role == GATE:
+            restoring.forget(self.runner.context)
         self.runner.close()
         if self._inbox is not None:
             self._inbox.close()

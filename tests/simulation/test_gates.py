@@ -1,0 +1,35 @@
+"""A revision that is applied with a gate: it runs when its results are the same, else never."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perseid.testing.simulation.scenario import run
+from perseid.testing.simulation.scripts import Gated
+
+HARD = Gated(
+    switch=0.1, kill_task=0.01, kill_worker=0.004, kill_leader=0.02, pause_worker=0.004,
+    kafka_unanswered=0.02, kafka_late=0.02, zookeeper_unknown=0.02,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("replicas", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_revision_with_the_same_results_runs_at_last(seed: int, replicas: bool) -> None:
+    shape = replace(Gated.SHAPE, workers=4 if replicas else 3, replicas=replicas)
+    outcome = run(seed, shape, HARD)
+    assert not outcome.error, outcome.explain()
+    assert outcome.struck["gate placed"]
+    assert outcome.struck["revision switched"]
+
+
+@pytest.mark.parametrize("replicas", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_revision_with_other_results_is_refused(seed: int, replicas: bool) -> None:
+    shape = replace(Gated.SHAPE, workers=4 if replicas else 3, replicas=replicas)
+    outcome = run(seed, shape, replace(HARD, revised=True))
+    assert not outcome.error, outcome.explain()
+    assert outcome.struck["gate refused"]
+    assert not outcome.struck["revision switched"]
