@@ -112,6 +112,10 @@ FOUND_BY = {
     "replicas_begin_again_at_old_checkpoints": 0,
     "promotions_compare_nothing": 0,
     "replicas_that_had_diverged_keep_their_log": 0,
+    "gates_count_epochs_unseen": 0,
+    "gates_are_not_muted": 0,
+    "refused_revisions_are_compared_again": 0,
+    "gates_pass_at_once": 0,
 }
 
 

@@ -13,7 +13,7 @@ from support.ranks import CODE, RankedJob
 
 LOAD = 1500  # rows
 EPOCHS = 5
-GATE_S = 240.0  # a restore, a Spark plan and the epochs, on two slow cores
+GATE_S = 600.0  # a restore, a Spark plan and the epochs, on two slow cores
 
 
 @pytest.mark.drawn(1, group="replicas")
