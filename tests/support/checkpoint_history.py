@@ -112,7 +112,7 @@ class History:
         self.models[self.epoch] = self.model.copy()
 
     def order(self, *, final: bool = False) -> parts.PartOrder:
-        base = base_of(self.pointers, self.generation, final=final)
+        base = base_of(self.pointers, self.generation, whole=final)
         order, self.copy = self.state.ordered(
             "job", self.generation, self.epoch, 100 + self.epoch, base
         )

@@ -45,11 +45,15 @@ def spread_spec(spread: int = 4, **changes: object) -> JobSpec:
 
 @dataclass
 class SpreadWorld(World):
-    """`ran`: by fragment, the last epoch; `up`: the fragments that have restored."""
+    """`ran`: by fragment, the last epoch; `up`: the fragments that have restored.
+
+    `sends`: by reader, the bytes that each fragment sends it in an epoch with input.
+    """
 
     ran: dict[str, int] = field(default_factory=dict)
     up: set[tuple[str, int]] = field(default_factory=set)
     duration_ms: int = 100
+    sends: dict[str, int] = field(default_factory=dict)
 
     @property
     def spread(self) -> Spread:
@@ -148,7 +152,7 @@ class SpreadWorld(World):
             EpochDone(
                 "u1", own.generation, own.owner or "", token.epoch, offset, rows, rows,
                 self.duration_ms, checks=checks, state_bytes=10, fragment=own.fragment,
-                bytes_in=dict(bytes_in),
+                bytes_in=dict(bytes_in), buffered=dict(self.sends) if token.records else {},
             )
         )  # fmt: skip
         if token.checkpoint:

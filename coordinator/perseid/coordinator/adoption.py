@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import reduce
 
 from perseid.coordinator import (
+    buffer_bound,
     checkpoints,
     corrections,
     epoch_ends,
@@ -90,6 +91,9 @@ def adopted(
         ownership = ownership.progressed(primary.fragment, done)
     job = _with_progress(replace(job, ownership=ownership), loaded.progress, now)
     job = _with_checks(job, loaded.progress)
+    for record in loaded.progress if job.spread is not None else ():
+        if isinstance(record, EpochDone) and _is_counted(job, record):
+            job = buffer_bound.counted(job, record)
     job, reported = _reported(job, loaded.progress)
     if reported:
         measured = job.checkpointing.measured(reported[-1][1].state_bytes)
@@ -163,6 +167,10 @@ def _lags(spec: JobSpec, tasks: Collection[Task]) -> bool:
     """Whether a stateful task feeds no sink among these, so that it may lag the ledgers by one."""
     needed = upstream(spec, (task.operator for task in tasks if task.ledger is not None))
     return any(task.operator not in needed for task in tasks if task.stateful)
+
+
+def _is_counted(job: JobState, record: EpochDone) -> bool:
+    return record.job_uuid == job.entry.uuid and bool(job.chain.confirmed(record))
 
 
 def _may_be_rolled_back(job: JobState, record: EpochDone | FragmentState) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from perseid.coordinator import (
+    buffer_bound,
     checkpoints,
     corrections,
     epoch_timeout,
@@ -260,6 +261,7 @@ def _goal(state: ClusterState, job: JobState, now: Now) -> Step:
     actions += more
     owner = state.workers.get(job.ownership.owner or "")
     cores = owner.cores if owner is not None else None
+    job = buffer_bound.noted(job)
     token = issue.next_token(job, state.epoch, now, cores=cores)
     if token is not None:
         job = issue.appending(job, now)

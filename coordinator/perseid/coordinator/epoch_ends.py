@@ -62,6 +62,7 @@ def merged(one: EpochDone, other: EpochDone) -> EpochDone:
         ),
         states=_states(one.states, other.states),
         bytes_in=_sums(one.bytes_in, other.bytes_in),
+        buffered=_sums(one.buffered, other.buffered),
     )  # fmt: skip
 
 

@@ -20,13 +20,15 @@ another leader would compute the same.
     primary gets another log only by promotion, with owner and log of its replica, or when that one
     had diverged.
 11. Logs are trimmed only before the oldest kept checkpoint.
+12. While a buffer topic is near its bound, a token is final or a checkpoint without input.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from perseid.coordinator.actions import Action, TrimLogs
+from perseid.coordinator import buffer_bound
+from perseid.coordinator.actions import Action, AppendToken, TrimLogs
 from perseid.coordinator.job.chain import Issued
 from perseid.coordinator.job.checkpointing import Collecting
 from perseid.coordinator.job.positions import ranges_of
@@ -49,6 +51,8 @@ def broken(before: ClusterState, after: ClusterState, actions: Iterable[Action])
     for action in actions:
         if isinstance(action, TrimLogs):
             found += _of_trim(after.jobs.get(action.job), action)
+        elif isinstance(action, AppendToken):
+            found += _of_token(after.jobs.get(action.job), action.token)
     return found
 
 
@@ -214,6 +218,17 @@ def _of_ranges(old: JobState, token: Token) -> Iterator[str]:
                 f"to {r.end}, and the one before it ended at {start}"
             )
         reached[r.source, r.partition] = r.end
+
+
+def _of_token(job: JobState | None, token: Token) -> list[str]:
+    """What is broken by the token that follows `job`."""
+    frees = token.checkpoint and token.whole and not token.records
+    if job is None or token.final or frees or not buffer_bound.is_near(job):
+        return []
+    return [
+        f"job {job.name}: the token of epoch {token.epoch} is no checkpoint without input, and a "
+        "buffer topic is near its bound"
+    ]
 
 
 def _of_trim(job: JobState | None, action: TrimLogs) -> list[str]:

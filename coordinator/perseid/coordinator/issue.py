@@ -13,6 +13,7 @@ from dataclasses import replace
 from statistics import median
 
 from perseid.coordinator import (
+    buffer_bound,
     checkpoints,
     holding,
     input_bytes,
@@ -50,6 +51,8 @@ def next_token(
     """The token that is due now, else None. `cores`: of the worker that owns the job."""
     if not may_issue(job, now.monotonic_s):
         return None
+    if buffer_bound.is_near(job):
+        return _freeing_token(job, coordinator_epoch, now)
     idle = now.monotonic_s - job.chain.issued_s >= IDLE_TOKEN_S
     first = _first_of_its_revision(job)
     wanted = job.inputs.backlog or idle or checkpoints.asked(job, now)
@@ -62,6 +65,14 @@ def next_token(
         return None
     ranges = cut_input(job, full=checkpoint or first)
     return make_token(job, coordinator_epoch, ranges, now, checkpoint=checkpoint, cores=cores)
+
+
+def _freeing_token(job: JobState, coordinator_epoch: int, now: Now) -> Token | None:
+    """The one that buffers near their bound wait for, unless a checkpoint is under way."""
+    if not job.checkpointing.may_begin(now.monotonic_s):
+        return None
+    ranges = _empty_ranges(job)
+    return make_token(job, coordinator_epoch, ranges, now, checkpoint=True, whole=True)
 
 
 def final_token(
@@ -164,7 +175,7 @@ def share(waiting: Mapping[tuple[str, int], int], room: int) -> Mapping[tuple[st
 
 def make_token(
     job: JobState, coordinator_epoch: int, ranges: tuple[SourceRange, ...], now: Now, *,
-    checkpoint: bool, final: bool = False, cores: int | None = None,
+    checkpoint: bool, final: bool = False, whole: bool = False, cores: int | None = None,
 ) -> Token:  # fmt: skip
     """The token after the job's tip. Its time and watermark never fall below the last token's."""
     if job.plan is None or job.program is None:
@@ -189,6 +200,7 @@ def make_token(
         final=final,
         checks=input_checks.carried(job.inputs.checks),
         generation=job.plan.floor,
+        whole=whole,
     )
 
 

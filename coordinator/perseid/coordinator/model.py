@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from perseid.coordinator import lifecycle
+from perseid.coordinator.job.buffers import Buffers
 from perseid.coordinator.job.chain import TokenChain
 from perseid.coordinator.job.checkpointing import Checkpointing
 from perseid.coordinator.job.health import Health
@@ -37,7 +38,7 @@ TRANSITIONS_MAX = 40  # enough to show how a job reached its state
 
 @dataclass(frozen=True)
 class JobState:
-    """One job: the user's entry, its phase, its program, and seven parts (`coordinator/job/`).
+    """One job: the user's entry, its phase, its program, and eight parts (`coordinator/job/`).
 
     While the phase is LOADING, what is known of its logs and its plan is outdated.
     """
@@ -58,6 +59,7 @@ class JobState:
     ownership: Ownership = field(default_factory=Ownership)
     standby: Standby = field(default_factory=Standby)
     gating: Standby = field(default_factory=Standby)  # the same of a gate
+    buffers: Buffers = field(default_factory=Buffers)
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
     switch: Switch = field(default_factory=Switch)
     health: Health = field(default_factory=Health)
@@ -141,6 +143,9 @@ class JobState:
         """With this program in the layout of that number."""
         made = build(program.spec, layout)
         return replace(self, program=program, layout=made, spread=spread_of(program.spec, made))
+
+    def with_buffers(self, buffers: Buffers) -> JobState:
+        return replace(self, buffers=buffers)
 
     def with_events(self, *lines: str) -> JobState:
         """With more events for users."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perseid.coordinator import (
+    buffer_bound,
     checkpoints,
     corrections,
     epoch_ends,
@@ -158,6 +159,7 @@ def _epoch_done(job: JobState, record: EpochDone, now: Now) -> Step:
     if job.spread is not None:
         ownership = ownership.heard(record.fragment, now.monotonic_s)
     job = replace(job, ownership=ownership, inputs=job.inputs.awaits(ending))
+    job = buffer_bound.counted(job, record)
     if job.phase is not Phase.FAILED:  # else another fragment has ended it, and its error stays
         job = replace(job, health=job.health.progressed(min(epoch, ownership.done)))
     for end in ended:

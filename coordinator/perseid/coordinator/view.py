@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from perseid.coordinator import gating, holding, replicas, stalled, statuses
+from perseid.coordinator import buffer_bound, gating, holding, replicas, stalled, statuses
 from perseid.coordinator.job.inputs import RECENT_S
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import ClusterState, JobState
@@ -123,10 +123,19 @@ def job_status(job: JobState, now: Now) -> dict[str, Any]:
         "stalled_input": list(stalled.reported(job.inputs, now)),
         "failing": report.failing(failures_of(job), int(now.time_ms)),
         "error": statuses.error_of(job),
-        "held_back": holding.reason(job) or None,
+        "held_back": holding.reason(job) or buffer_bound.reason(job) or None,
+        "buffers": buffers(job),
         "events": list(job.health.events),
         **_rates(job, now),
     }
+
+
+def buffers(job: JobState) -> dict[str, Any] | None:
+    """How full the buffer topics are; None of a job without, or while it is being loaded."""
+    bytes_max = buffer_bound.bytes_max(job)
+    if bytes_max is None or job.phase is Phase.LOADING:
+        return None
+    return {"bytes_max": bytes_max, "bytes": buffer_bound.held(job)}
 
 
 def done_epochs(job: JobState) -> dict[str, int]:

@@ -303,7 +303,9 @@ def _seen_by_leader(cluster: Cluster, job: str) -> dict[str, Any]:
     except PerseidError:
         return {}
     found: dict[str, Any] = next((one for one in jobs if one["name"] == job), {})
-    asked = ("failing", "watermark_ms", "late_records", "stalled_input", "fragments", "gate")
+    asked = (
+        "failing", "watermark_ms", "late_records", "stalled_input", "fragments", "gate", "buffers",
+    )  # fmt: skip
     return {name: found[name] for name in asked if name in found}
 
 

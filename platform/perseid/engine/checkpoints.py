@@ -16,7 +16,7 @@ def collectable(pointers: Sequence[CheckpointPointer]) -> int | None:
 
 
 def base_of(
-    pointers: Sequence[CheckpointPointer], generation: int, *, final: bool
+    pointers: Sequence[CheckpointPointer], generation: int, *, whole: bool
 ) -> tuple[str, int] | None:
     """The base of parts of this owner: `EpochOrder.base`.
 
@@ -24,9 +24,10 @@ def base_of(
     owner has no part of it; of any other one the part's folder decides (`Manifest.is_made_by`).
 
     The checkpoint of a final token is whole: another revision or layout begins with it and cannot
-    go back before it, so it must not depend on an older, possibly damaged one.
+    go back before it, so it must not depend on an older, possibly damaged one. So is one after
+    which older ones are to be dropped (`Token.whole`).
     """
-    if final or not pointers or pointers[0].generation < generation:
+    if whole or not pointers or pointers[0].generation < generation:
         return None
     return pointers[0].manifest, pointers[0].crc
 

@@ -13,6 +13,7 @@ partitions that have it send their retained outputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from perseid.engine.ports import R
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from perseid.engine.epoch import Partitions
     from perseid.engine.feed import TokenHistory
     from perseid.engine.order import EpochOrder
+    from perseid.engine.task_report import Buffered
     from perseid.jobs.model.layout import Layout
 
 X = TypeVar("X")  # the rows of a level on their way from the driver to its tasks
@@ -34,7 +36,7 @@ R_contra = TypeVar("R_contra", contravariant=True)
 class Outbox(Protocol[R_contra]):
     """Sends rows to the buffer topics of their consumers."""
 
-    def send(self, order: EpochOrder, rows: Sequence[R_contra], /) -> None:
+    def send(self, order: EpochOrder, rows: Sequence[R_contra], /) -> Buffered:
         """Returns once all sets of `rows` are durable. RetryableError: some may be."""
         ...
 
@@ -94,5 +96,4 @@ def run_and_send(
 ) -> TaskReport:
     """One task of a level: the partitions to which `rows` go run, commit, and send."""
     made, report = partitions.run(order, rows, level)
-    outbox.send(order, made)
-    return report
+    return replace(report, buffered=outbox.send(order, made))

@@ -9,7 +9,7 @@ from perseid.topics.records import EpochDone, EventTime, EventTimes, InputCheck,
 
 if TYPE_CHECKING:
     from perseid.engine.order import EpochOrder
-    from perseid.engine.task_report import Reads, TaskReport
+    from perseid.engine.task_report import Buffered, Reads, TaskReport
     from perseid.jobs.model.layout import Layout
     from perseid.records import Plan
 
@@ -45,6 +45,7 @@ def epoch_done(
         states=_operator_states(layout, done),
         bytes_in=_bytes_in(done.reads),
         fragment=plan.only.name,
+        buffered=_buffered(done.buffered),
     )
 
 
@@ -53,6 +54,14 @@ def _bytes_in(reads: Reads) -> dict[str, int]:
     found: Counter[str] = Counter()
     for (_, source), read in reads.items():
         found[source] += read.bytes
+    return dict(found)
+
+
+def _buffered(sent: Buffered) -> dict[str, int]:
+    """Bytes that were sent, by the operator that reads them."""
+    found: Counter[str] = Counter()
+    for (reader, _, _), size in sent.items():
+        found[reader] += size
     return dict(found)
 
 

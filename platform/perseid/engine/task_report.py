@@ -61,15 +61,20 @@ class PartitionReport:
 
 
 Reads = Mapping[tuple[int, str], ReadCount]  # by split and source
+Buffered = Mapping[tuple[str, int, int], int]  # bytes that were sent, by reader, input and origin
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What one task, or all tasks so far, report of `epoch`. `partitions`: by gid."""
+    """What one task, or all tasks so far, report of `epoch`. `partitions`: by gid.
+
+    `buffered`: what went to buffer topics; the operator that reads one names it.
+    """
 
     epoch: int
     reads: Reads = field(default_factory=dict)
     partitions: Mapping[int, PartitionReport] = field(default_factory=dict)
+    buffered: Buffered = field(default_factory=dict)
 
     def merged(self, other: TaskReport) -> TaskReport:
         """Both; of different epochs only the later one, since the other comes from a straggler.
@@ -80,8 +85,9 @@ class TaskReport:
         if self.epoch != other.epoch:
             return max(self, other, key=lambda report: report.epoch)
         return TaskReport(
-            self.epoch, {**self.reads, **other.reads}, {**self.partitions, **other.partitions}
-        )
+            self.epoch, {**self.reads, **other.reads}, {**self.partitions, **other.partitions},
+            {**self.buffered, **other.buffered},
+        )  # fmt: skip
 
     @property
     def state_bytes(self) -> dict[int, int]:

@@ -85,7 +85,7 @@ class TokenLoop:
         # A checkpoint that has just completed counts: upon its predecessor the same parts would be
         # written again.
         known = self._pointers(checkpoint)
-        base = checkpoints.base_of(known, self._plan.generation, final=token.final)
+        base = checkpoints.base_of(known, self._plan.generation, whole=token.final or token.whole)
         order = replace(order, base=base)
         found, took_ms = self._execute(order, record)
         done = complete(self._plan.job, self._layout, token.epoch, found)

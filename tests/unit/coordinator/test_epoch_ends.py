@@ -22,6 +22,7 @@ def end(fragment: str, epoch: int, rows: int = 1) -> EpochDone:
         {"read": split, f"level {split}": 5}, 7, 3, 1,
         checks=(InputCheck(epoch, split, "a", rows, 1),),
         states=(OperatorState("a1", 4, 2),), bytes_in={"a": 10 * rows}, fragment=fragment,
+        buffered={"a1": 2, f"a{split}": 5},
     )  # fmt: skip
 
 
@@ -33,6 +34,7 @@ def test_the_parts_of_an_epoch_are_one_report() -> None:
     assert [(c.split, c.count) for c in found.checks] == [(0, 30), (1, 10), (2, 20)]
     assert found.states == (OperatorState("a1", 12, 6),)
     assert found.bytes_in == {"a": 600}
+    assert found.buffered == {"a0": 5, "a1": 9, "a2": 5}
 
 
 @given(st.permutations([(name, epoch) for name in NAMES for epoch in range(1, 5)]))

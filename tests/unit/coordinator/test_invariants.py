@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 import pytest
 
-from perseid.coordinator import invariants
-from perseid.coordinator.actions import TrimLogs
+from perseid.coordinator import buffer_bound, invariants
+from perseid.coordinator.actions import AppendToken, TrimLogs
 from perseid.coordinator.events import Tick
 from perseid.coordinator.job.chain import Issued, Tip
 from perseid.coordinator.job.checkpointing import Collecting
@@ -149,6 +149,20 @@ def test_a_trim_above_a_kept_checkpoint(leader: Leader, job: JobState) -> None:
     for epoch, count in ((kept, 0), (kept + 1, 1)):
         trim = TrimLogs(JOB, "u1", Tip(epoch, 3), 0)
         assert len(invariants.broken(leader.state, leader.state, [trim])) == count
+
+
+def test_a_token_with_input_while_a_buffer_is_near_its_bound(
+    leader: Leader, job: JobState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = job.chain.tokens[-1].token
+    freeing = replace(token, splits=(), checkpoint=True, whole=True)
+    monkeypatch.setattr(buffer_bound, "is_near", lambda _: True)
+    for issued, count in (
+        (token, 1), (freeing, 0), (replace(freeing, whole=False), 1),
+        (replace(token, final=True), 0),
+    ):  # fmt: skip
+        found = invariants.broken(leader.state, leader.state, [AppendToken(JOB, issued)])
+        assert len(found) == count, issued
 
 
 @pytest.fixture

@@ -202,7 +202,7 @@ def test_another_spread_is_another_layout(old: int, new: int) -> None:
     )
     assert change.needs_new_layout(one, other)
     assert not change.needs_new_layout(other, other)
-    assert incompatibilities(one, other) == ["`placement` is not the same"]
+    assert incompatibilities(one, other) == ["`placement.spread` is not the same"]
 
 
 @pytest.mark.parametrize(
@@ -223,6 +223,16 @@ def test_what_may_end_an_epoch_that_another_revision_began(
     found = incompatibilities(spec(), spec(*replaced))
     assert (shown is None) == (not found)
     assert shown is None or any(line.startswith(shown) for line in found)
+
+
+def test_another_bound_of_buffers_is_a_setting() -> None:
+    one, other = (
+        spec().model_copy(update={"placement": PlacementSpec(spread=2, buffer_bytes=n)})
+        for n in (1 << 20, 1 << 30)
+    )
+    assert not change.needs_new_layout(one, other)
+    assert incompatibilities(one, other) == []
+    assert change.only_loosens(one, other)
 
 
 BISECTED = ("key: k, use", "key: k, errors: {operator: bisect}, use")

@@ -86,6 +86,22 @@ def test_a_status_of_an_earlier_life_counts_for_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize(
+    ("held", "text"),
+    [
+        ({"first": 12, "second": 3_000}, "first 12, second 3000; at most 5000 bytes each"),
+        ({}, "empty; at most 5000 bytes each"),
+    ],
+)
+def test_show_has_what_buffers_hold(held: dict[str, int], text: str) -> None:
+    entry = JobEntry("shop", "u1", "r1", "a1", "running", 1, 0)
+    shown = report.details(entry, None, None, None, None)
+    assert f"  buffers     {text}" in report.as_text(
+        shown | {"buffers": {"bytes_max": 5000, "bytes": held}}
+    )
+    assert not any("buffers" in line for line in report.as_text(shown | {"buffers": None}))
+
+
+@pytest.mark.parametrize(
     ("shown", "message"),
     [
         ({"late_records": 0, "watermark_ms": 1_700_000_000_000}, ""),

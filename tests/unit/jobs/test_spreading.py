@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perseid.jobs.model.layout import build
-from perseid.jobs.model.problems import JobFileRefused
+from perseid.jobs.model.problems import JobFileErrors, JobFileRefused
 from perseid.jobs.model.spread import spread_of
 from perseid.jobs.validation import parse
 
@@ -68,3 +68,19 @@ def test_sinks_keep_their_promise_of_order() -> None:
     copied = "  copy: {input: a, topic: copy, format: json, key: k, order: required}\n"
     spec = parse.loads(JOB + copied)
     assert (spec.placement.spread, spec.sinks["copy"].order) == (3, "required")
+
+
+def test_the_bound_of_buffers_has_a_default_and_is_a_size() -> None:
+    text = JOB.replace("spread: 3", 'spread: 3, bufferBytes: "2GiB"')
+    assert parse.loads(text).placement.buffer_bytes == 2 << 30
+    assert parse.loads(JOB).placement.buffer_bytes == 10 << 30
+
+
+@pytest.mark.parametrize("size", ["5", '"1KiB"', '"lots"'])
+def test_another_bound_of_buffers_is_refused_with_what_to_write(size: str) -> None:
+    with pytest.raises(JobFileErrors) as caught:
+        parse.loads(JOB.replace("spread: 3", f"spread: 3, bufferBytes: {size}"))
+    found = str(caught.value)
+    assert found.startswith("job.yaml:3: placement.bufferBytes: ")
+    assert "expected a size" in found
+    assert 'write `bufferBytes: "10GiB"`' in found

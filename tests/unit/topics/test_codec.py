@@ -137,13 +137,23 @@ def test_reports_of_a_job_that_is_one_fragment_stay_as_they_were(
     assert codec.decode(codec.encode(part)) == part
 
 
+def test_only_a_token_that_frees_buffers_names_that() -> None:
+    """Other versions of this protocol read all other tokens."""
+    token = Token(4, "u", 7, 3, "r1", 2, (), 1000, None, True)
+    whole = dataclasses.replace(token, whole=True)
+    assert codec.decode(codec.encode(token)) == token
+    assert codec.decode(codec.encode(whole)) == whole
+    assert codec.encode(token)[:10] != codec.encode(whole)[:10]
+    assert len(codec.encode(whole)) == len(codec.encode(token)) + 1
+
+
 def test_an_unknown_fingerprint_names_the_bytes_and_the_way_out() -> None:
     with pytest.raises(PermanentError, match=r"c3010000000000000000.*another version"):
         codec.decode(b"\xc3\x01" + bytes(8) + b"rest")
 
 
 def test_every_record_has_a_schema_with_its_fields_in_order() -> None:
-    schemas = {s.name: s.parsed for s in sorted(codec._schemas(), key=lambda s: s.names_fragment)}
+    schemas = {s.name: s.parsed for s in sorted(codec._schemas(), key=lambda s: s.has_more)}
     assert set(schemas) == {t.__name__ for t in get_args(codec.Record)}
     for kind in get_args(codec.Record):
         fields = [f["name"] for f in schemas[kind.__name__]["fields"]]

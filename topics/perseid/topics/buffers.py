@@ -99,14 +99,18 @@ class SetWriter:
 
     def __init__(self, writer: BufferWriter, attempt: Callable[[], int]) -> None:
         self._writer, self._attempt = writer, attempt
-        self.sent_bytes: dict[Partition, int] = {}
 
-    def send(self, place: Partition, head: BufferRecord, blobs: Sequence[Any]) -> None:
-        """Queues a set; its attempt is a new one. RetryableError: it may be sent again."""
+    def send(self, place: Partition, head: BufferRecord, blobs: Sequence[Any]) -> int:
+        """Queues a set, whose attempt is a new one; the bytes of its records.
+
+        RetryableError: it may be sent again.
+        """
+        size = 0
         for record in packed(replace(head, attempt=self._attempt()), blobs):
             value = codec.encode(record)
             self._writer.send(place, value)
-            self.sent_bytes[place] = self.sent_bytes.get(place, 0) + len(value)
+            size += len(value)
+        return size
 
     def flush(self, timeout_s: float) -> None:
         """As `BufferWriter.flush`; after an error the caller sends all sets of the epoch again."""

@@ -2,10 +2,10 @@
 
     bytes = C3 01 | CRC-64-AVRO fingerprint, 8 bytes little-endian | Avro body
 
-The schemas are in the folder `schemas`, one for each record. Reports of a fragment that has only a
-part of its job have one field more, its id. The folder `before` in it has those of protocols whose
-data is taken over: they are read, never written. An unknown fingerprint was written by another
-version of perseid: that is an error, never a guess.
+The schemas are in the folder `schemas`, one for each record. What only jobs of several fragments or
+with a replica need are further fields, in another schema of the same name: see `_MORE`. The folder
+`before` in it has those of protocols whose data is taken over: they are read, never written. An
+unknown fingerprint was written by another version of perseid: that is an error, never a guess.
 """
 
 from __future__ import annotations
@@ -65,24 +65,38 @@ _TYPES: Mapping[str, type[Any]] = {
 }  # fmt: skip
 
 
-_FRAGMENT = {"name": "fragment", "type": "string"}  # the last field of these records
-_OF_FRAGMENTS = (EpochDone.__name__, EventTimes.__name__, FragmentState.__name__)
+_FRAGMENT = {"name": "fragment", "type": "string"}
+_BUFFERED = {"name": "buffered", "type": {"type": "map", "values": "long"}}
+# By record, the fields that follow where `_has_more`.
+_MORE: Mapping[str, tuple[Mapping[str, Any], ...]] = {
+    EpochDone.__name__: (_FRAGMENT, _BUFFERED),
+    EventTimes.__name__: (_FRAGMENT,),
+    FragmentState.__name__: (_FRAGMENT,),
+    Token.__name__: ({"name": "whole", "type": "boolean"},),
+}
 
 
 class _Schema(NamedTuple):
     name: str
     parsed: Any
     header: bytes
-    names_fragment: bool
+    has_more: bool
 
 
 def encode(record: Record) -> bytes:
     """The record as it is stored in a topic."""
-    schema = _by_name()[type(record).__name__, getattr(record, "fragment", WHOLE) != WHOLE]
+    schema = _by_name()[type(record).__name__, _has_more(record)]
     out = io.BytesIO()
     out.write(schema.header)
     fastavro.schemaless_writer(out, schema.parsed, _plain(record))
     return out.getvalue()
+
+
+def _has_more(record: Record) -> bool:
+    """Whether a record is of a part of a job, or a token of what only such a job is asked for."""
+    if isinstance(record, Token):
+        return record.whole
+    return getattr(record, "fragment", WHOLE) != WHOLE
 
 
 def decode(data: bytes) -> Record:
@@ -203,10 +217,10 @@ _FROM_AVRO: Mapping[str, Callable[[Any], Any]] = {
 def _schemas() -> tuple[_Schema, ...]:
     found = []
     for raw in _raw("schemas"):
-        found.append(_schema(raw, names_fragment=False))
-        if raw["name"] in _OF_FRAGMENTS:
-            more = {**raw, "fields": [*raw["fields"], _FRAGMENT]}
-            found.append(_schema(more, names_fragment=True))
+        found.append(_schema(raw, has_more=False))
+        if raw["name"] in _MORE:
+            more = {**raw, "fields": [*raw["fields"], *_MORE[raw["name"]]]}
+            found.append(_schema(more, has_more=True))
     return tuple(found)
 
 
@@ -216,18 +230,18 @@ def _raw(*folder: str) -> Iterator[dict[str, Any]]:
             yield json.loads(file.read_text())
 
 
-def _schema(raw: dict[str, Any], *, names_fragment: bool) -> _Schema:
+def _schema(raw: dict[str, Any], *, has_more: bool) -> _Schema:
     mark = bytes.fromhex(fingerprint(to_parsing_canonical_form(raw), "CRC-64-AVRO"))
     parsed = fastavro.parse_schema(raw, named_schemas={})
-    return _Schema(raw["name"], parsed, _MAGIC + mark, names_fragment)
+    return _Schema(raw["name"], parsed, _MAGIC + mark, has_more)
 
 
 @cache
 def _by_name() -> dict[tuple[str, bool], _Schema]:
-    return {(s.name, s.names_fragment): s for s in _schemas()}
+    return {(s.name, s.has_more): s for s in _schemas()}
 
 
 @cache
 def _by_header() -> dict[bytes, _Schema]:
-    before = [_schema(raw, names_fragment=False) for raw in _raw("schemas", "before")]
+    before = [_schema(raw, has_more=False) for raw in _raw("schemas", "before")]
     return {s.header: s for s in (*_schemas(), *before)}

@@ -76,7 +76,7 @@ class Token:
     `previous_offset`: the log offset of the previous token (or Begin or Rewind target). `time_ms`
     and `watermark_ms` (both since 1970) never fall below the previous token's. `final`: the last
     epoch of this revision. `generation`: of the plan that it was issued under; an owner of a lower
-    one must not run it.
+    one must not run it. `whole`: the parts of its checkpoint build on no earlier one.
     """
 
     coordinator_epoch: int
@@ -92,6 +92,7 @@ class Token:
     final: bool = False
     checks: tuple[InputCheck, ...] = ()
     generation: int = 0
+    whole: bool = False
 
     @property
     def records(self) -> int:
@@ -118,7 +119,8 @@ class OperatorState:
 class EpochDone:
     """A worker ran one epoch: every partition's state is logged and every sink committed.
 
-    `bytes_in`: by source, the bytes of the values that `checks` counts.
+    `bytes_in`: by source, the bytes of the values that `checks` counts. `buffered`: the bytes
+    that a fragment has sent to buffer topics, by the operator that reads them.
     """
 
     job_uuid: str
@@ -137,6 +139,7 @@ class EpochDone:
     states: tuple[OperatorState, ...] = ()
     bytes_in: dict[str, int] = field(default_factory=dict)
     fragment: str = WHOLE
+    buffered: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

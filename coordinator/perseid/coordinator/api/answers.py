@@ -118,6 +118,13 @@ class JobGate(Answer):
     reason: str | None = Field(description="why it waits or is refused")
 
 
+class Buffers(Answer):
+    """How full a job's buffer topics are."""
+
+    bytes_max: int = Field(description="the bound of each")
+    bytes: dict[str, int] = Field(description="by the operator that reads one")
+
+
 class JobNow(Answer):
     """A job as the leader sees it; an unknown value is null."""
 
@@ -153,6 +160,7 @@ class JobNow(Answer):
     failing: Failing | None = Field(description="null for a job that has failed once or twice")
     error: dict[str, Any] | None
     held_back: str | None
+    buffers: Buffers | None = Field(description="null for a job that is one fragment")
     events: list[str]
     records_in_per_s: float
     records_out_per_s: float

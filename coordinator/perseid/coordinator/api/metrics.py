@@ -148,6 +148,18 @@ def _replicas(look: Look) -> Iterator[tuple[str, JobState, Assignment]]:
             yield from ((name, job, own) for own in job.plan.replicas)
 
 
+def _buffer_bytes(look: Look) -> Iterator[Sample]:
+    for name, job in sorted(look.state.jobs.items()):
+        found = view.buffers(job)
+        if found is not None:
+            yield from (((name, reader), size) for reader, size in found["bytes"].items())
+
+
+def _buffer_bytes_max(job: JobState) -> float | None:
+    found = view.buffers(job)
+    return found["bytes_max"] if found is not None else None
+
+
 def _operator_bytes(look: Look) -> Iterator[Sample]:
     for name, job in sorted(look.state.jobs.items()):
         yield from (((name, s.operator), s.bytes) for s in job.totals.states)
@@ -243,6 +255,13 @@ FAMILIES: tuple[Family, ...] = (
             lambda job, _: job.totals.state_rows),
     _gauge("perseid_operator_state_bytes", "State of one operator over its partitions",
            ("job", "operator"), _operator_bytes),
+    _gauge(
+        "perseid_buffer_bytes",
+        "What the buffer topic of an operator holds that a restore may need, of a spread job",
+        ("job", "operator"), _buffer_bytes,
+    ),
+    _of_job("perseid_buffer_bytes_max", "The bound of each buffer topic of a spread job",
+            lambda job, _: _buffer_bytes_max(job)),
     _of_job("perseid_job_checkpoint_epoch", "The epoch of the newest complete checkpoint",
             _loaded(lambda job: job.newest.epoch if job.newest else None)),
     _of_job("perseid_job_checkpoint_age_seconds", "Since the token of the newest checkpoint",

@@ -146,9 +146,13 @@ class EpochSpec(_Frozen):
 
 
 class PlacementSpec(_Frozen):
-    """On how many workers the job runs at most. With 1 it is one fragment."""
+    """On how many workers the job runs at most. With 1 it is one fragment.
+
+    `buffer_bytes`: the bound of each buffer topic, which only a job of several fragments has.
+    """
 
     spread: int = 1
+    buffer_bytes: int = 10 << 30
 
 
 class JobSpec(_Frozen):

@@ -98,7 +98,7 @@ def needs_new_layout(old: JobSpec, new: JobSpec) -> bool:
     See architecture.md, Layout.
     The levels of operators count too: they decide which task an operator partition is.
     """
-    return old.placement != new.placement or _layout(old) != _layout(new)
+    return old.placement.spread != new.placement.spread or _layout(old) != _layout(new)
 
 
 def incompatibilities(old: JobSpec, new: JobSpec) -> list[str]:
@@ -111,8 +111,8 @@ def incompatibilities(old: JobSpec, new: JobSpec) -> list[str]:
              if _written(old.sinks.get(name)) != _written(new.sinks.get(name))]  # fmt: skip
     if _layout(old) != _layout(new):
         found.append("operators, their inputs, keys or parallelism are others")
-    if old.placement != new.placement:
-        found.append("`placement` is not the same")
+    if old.placement.spread != new.placement.spread:
+        found.append("`placement.spread` is not the same")
     return found
 
 
@@ -144,7 +144,8 @@ def _computed(spec: JobSpec) -> dict[str, Any]:
     """The spec without timing, batch sizes and failure limits."""
     settings = {"errors": True, "epoch": True, "fault_tolerance": True}
     each = {"__all__": {"errors", "memory_bytes"}}
-    return spec.model_dump(exclude={**settings, "operators": each})
+    bound = {"buffer_bytes": True}
+    return spec.model_dump(exclude={**settings, "operators": each, "placement": bound})
 
 
 def upstream_fingerprint(spec: JobSpec, files: Mapping[str, bytes]) -> str:

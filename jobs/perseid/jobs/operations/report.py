@@ -178,6 +178,8 @@ def as_text(shown: Mapping[str, Any]) -> list[str]:
         lines.append(f"  watermark   {time_text(shown['watermark_ms'])}")
     if shown.get("late_records"):
         lines.append(f"  late        {shown['late_records']} records")
+    if shown.get("buffers"):
+        lines.append(f"  buffers     {_buffers(shown['buffers'])}")
     for held in shown.get("stalled_input", ()):
         lines.append(
             f"  held back   {held['topic']}[{held['partition']}] at offset {held['offset']} for "
@@ -196,6 +198,11 @@ def as_text(shown: Mapping[str, Any]) -> list[str]:
     elif shown["state"] == "stopped":
         lines.append(f"  next        `perseid jobs start {shown['name']}`")
     return lines
+
+
+def _buffers(found: Mapping[str, Any]) -> str:
+    held = ", ".join(f"{reader} {size}" for reader, size in found["bytes"].items())
+    return f"{held or 'empty'}; at most {found['bytes_max']} bytes each"
 
 
 def _wanted(shown: Mapping[str, Any]) -> str:

@@ -356,6 +356,9 @@ class Placement(Document):
     spread: Annotated[int, Field(ge=1, le=64)] = Field(
         default=1, description="a whole number from 1 to 64", examples=[1]
     )
+    bufferBytes: Annotated[int, _bytes("1MiB", "10000GiB")] = Field(
+        default=10 << 30, description="a size from 1MiB to 10000GiB", examples=['"10GiB"']
+    )
 
 
 class Top(Document):

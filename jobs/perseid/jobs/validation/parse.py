@@ -175,7 +175,9 @@ def _spec(top: doc.Top, draft: checks.Draft) -> JobSpec:
             target_s=top.epoch.target, max_records=top.epoch.maxRecords,
             max_bytes=top.epoch.maxBytes, timeout_s=top.epoch.timeout,
         ),
-        placement=PlacementSpec(spread=top.placement.spread),
+        placement=PlacementSpec(
+            spread=top.placement.spread, buffer_bytes=top.placement.bufferBytes
+        ),
     )
 
 

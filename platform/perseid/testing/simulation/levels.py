@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -37,8 +38,7 @@ class Levels:
 
         def work(_: ProcessCache) -> TaskReport:
             rows, report = source_rows(self._context, order, split)
-            outbox(self._context).deliver(order, rows)
-            return report
+            return replace(report, buffered=outbox(self._context).deliver(order, rows))
 
         return self._fragment.attempted(order, f"split {split}", lambda: work)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from perseid.worker.epoch import flow
 
 if TYPE_CHECKING:
     from perseid.engine.order import EpochOrder
+    from perseid.engine.task_report import Buffered
     from perseid.jobs.model.layout import Layout
     from perseid.records.access import Bootstrap
     from perseid.topics.buffers import SetWriter
@@ -31,16 +33,18 @@ class BufferOutbox:
     def __init__(self, context: Fragment, whole: Layout, writer: SetWriter) -> None:
         self._context, self._layout, self._writer = context, whole, writer
 
-    def send(self, order: EpochOrder, rows: Sequence[Row]) -> None:
+    def send(self, order: EpochOrder, rows: Sequence[Row]) -> Buffered:
         """Of partitions that have committed the epoch."""
         crashpoints.reach("levels.before-send")
-        self.deliver(order, rows)
+        sent = self.deliver(order, rows)
         crashpoints.reach("levels.after-send")
+        return sent
 
-    def deliver(self, order: EpochOrder, rows: Sequence[Row]) -> None:
+    def deliver(self, order: EpochOrder, rows: Sequence[Row]) -> Buffered:
         """Returns once all sets of `rows` are durable. RetryableError: some may be."""
         context, token = self._context, order.token
         layout = self._layout
+        sent: Counter[tuple[str, int, int]] = Counter()
         for one in outgoing(rows):
             head = BufferRecord(
                 job_uuid=context.job_uuid, revision=context.revision, layout=layout.number,
@@ -48,9 +52,12 @@ class BufferOutbox:
                 origin=one.origin, generation=order.generation, attempt=0, chunk=0, chunks=1,
                 rows_crc=one.rows_crc, data=b"",
             )  # fmt: skip
-            self._writer.send(place_of(context.job, layout, one.target), head, one.blobs)
+            place = place_of(context.job, layout, one.target)
+            reader = layout.task(one.target).operator
+            sent[reader, one.input, one.origin] += self._writer.send(place, head, one.blobs)
         if rows:
             self._writer.flush(FLUSH_S)
+        return dict(sent)
 
 
 def outbox_of(context: FragmentContext) -> BufferOutbox:

@@ -220,7 +220,8 @@ def read_and_send(
     for _ in batches:
         rows = _split_rows(context, plans, reports, order, context.split)
         spare_memory.of_process().used(size_bytes(rows))
-        outbox_of(context).deliver(order, rows)
+        sent = outbox_of(context).deliver(order, rows)
+        reports.add(TaskReport(order.token.epoch, buffered=sent))
     yield from ()
 
 
