@@ -115,6 +115,7 @@ class ModelKafka:
         self.clock: Clock = clock or ManualClock()
         self.topics: dict[str, ModelTopic] = {}
         self._topics_made = 0
+        self.trims = 0  # that were asked for, so far
         self.changed: set[str] = set()  # topics changed since a reader last cleared this
         self.lost_tails: list[tuple[Partition, int]] = []  # where power failures cut, in order
         self._producers: dict[str, _Producer] = {}

@@ -117,6 +117,7 @@ class FakeTopics:
             if offset > log.end:
                 raise PermanentError(f"trimming {topic}[{partition}]: no offset {offset}")
             log.trim(offset)
+            self._kafka.trims += 1
 
     def _led(self, place: Partition) -> ModelLog:
         """Raises RetryableError for a missing partition: to an admin client it has no leader."""

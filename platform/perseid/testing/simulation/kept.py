@@ -23,10 +23,14 @@ class Kept:
     kafka: ModelKafka
     registry: Registry
     trims: int = 0  # of the token log, so far
+    _asked: int = 0  # trims of any log that were looked at
     _starts: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def look(self) -> None:
         """Raises Defect."""
+        if self._asked == self.kafka.trims:
+            return
+        self._asked = self.kafka.trims
         for topic, partition, log in self._logs():
             if log.start > self._starts.get((topic, partition), 0):
                 self._starts[topic, partition] = log.start
