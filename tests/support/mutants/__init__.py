@@ -32,6 +32,7 @@ from support.mutants import (
     gates,
     leaders,
     mended,
+    operators,
     replicas,
     sinks,
     states,
@@ -65,6 +66,9 @@ RETRIED_SENDS = Swarm(switch=0.02, kafka_lost=0.1, kafka_unanswered=0.1)
 DIVERGING = Diverging(switch=0.02)
 REVISED = Gated(switch=0.02, revised=True)
 AT_DEATH = DivergingAtDeath(switch=0.02)
+# Jobs with an operator more; its state is restored from logs and checkpoints, and redistributed.
+RESTORED = Swarm(switch=0.02, kill_worker=0.006, erase_state=0.3, asks=True)
+RESTORED_AND_RESCALED = replace(RESTORED, rescales=True)
 
 
 def far_soon(seed: int) -> Outcome:
@@ -153,6 +157,19 @@ _SPREAD = (
     Planted(fragments.sets_belong_to_epochs, TWO, replace(LOSSES_AND_ERRORS, where="source")),
     Planted(fragments.checkpoints_lack_a_fragment, THREE, LOSSES),
 )
+_OPERATORS = (
+    Planted(operators.deltas_of_pools_lack_a_row, replace(SMALL, drawn="Pool"), RESTORED),
+    Planted(operators.discarded_members_come_back, replace(SMALL, drawn="Set"), RESTORED),
+    Planted(operators.deltas_of_cells_are_lost, replace(SMALL, drawn="Vector"), RESTORED),
+    Planted(operators.due_timers_stay, replace(SMALL, drawn="Timers", timed=True), RESTORED),
+    Planted(
+        operators.rescales_are_not_called, replace(SMALL, drawn="Value"), RESTORED_AND_RESCALED
+    ),
+    Planted(
+        operators.random_numbers_are_the_processes,
+        replace(SMALL, drawn="KMeans", timed=True), RESTORED,
+    ),
+)  # fmt: skip
 _APPROXIMATE = (
     approximation.checked_afterwards, approximation.reset_on_issue,
     approximation.starts_at_theta, approximation.redis_is_the_truth,
@@ -178,7 +195,7 @@ _GATED = (
 PLANTED: dict[str, Planted] = {
     one.name: one
     for one in (
-        *map(Planted, _DRAWN), *_SET_UP, *_SPREAD,
+        *map(Planted, _DRAWN), *_SET_UP, *_SPREAD, *_OPERATORS,
         *(Planted(mutant, play=approximate.run) for mutant in _APPROXIMATE),
         *(Planted(mutant, play=partial(run, replicas=True)) for mutant in _REPLICATED),
         *(Planted(mutant, Diverging.SHAPE, DIVERGING) for mutant in _DIVERGING),

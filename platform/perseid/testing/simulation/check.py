@@ -104,6 +104,7 @@ class Tokens:
     plans: dict[int, tuple[int, int]] = field(default_factory=dict)  # layout, generation by offset
     ends_at: dict[int, Counter[tuple[str, int]]] = field(default_factory=dict)  # by epoch
     watermarks: dict[int, int | None] = field(default_factory=dict)  # by epoch
+    chain: dict[int, Token] = field(default_factory=dict)  # by epoch
     taken_back: set[int] = field(default_factory=set)  # offsets of tokens that were rolled back
     # By leader, epoch and token time: a log that lost its tail is read again from the start, and a
     # leader may have issued two tokens of one epoch.
@@ -128,6 +129,7 @@ class Tokens:
             self._watermark(record)
             self._follow(record)
             self.plans[offset] = record.layout, record.generation
+            self.chain[record.epoch] = record
         if isinstance(record, Token | Begin):
             self.epoch, self.offset = record.epoch, offset
             self.ends_at[record.epoch] = self.ends.copy()
@@ -160,6 +162,7 @@ class Tokens:
         if record.epoch not in self.ends_at or record.epoch > self.epoch:
             raise Defect(f"{record} does not go back to an epoch of the chain, at {self.epoch}")
         self.taken_back |= {at for at in self.plans if at > record.previous_offset}
+        self.chain = {e: token for e, token in self.chain.items() if e <= record.epoch}
         self.epoch, self.offset = record.epoch, record.previous_offset
         self.ends = self.ends_at[record.epoch].copy()
         self.watermark_ms = self.watermarks[record.epoch]
@@ -209,6 +212,7 @@ class Checker:
         self.ledger: dict[int, LedgerRecord] = {}
         self._windows: list[LedgerRecord] = []
         self._cursors: dict[tuple[str, int], Cursor] = {}
+        self._complete: bool | None = None  # None: not known
 
     def start_again(self) -> None:
         """Checks all logs again from their starts, less strictly: the broker has lost records."""
@@ -223,6 +227,7 @@ class Checker:
 
     def produced(self, source: str, word: str, amount: int) -> None:
         """A record of the input."""
+        self._complete = None
         for topic, sources in self._sources.items():
             if source in sources:
                 self.expected[topic][word] += amount
@@ -236,6 +241,7 @@ class Checker:
         if not self._kafka.changed:
             return
         changed, self._kafka.changed = self._kafka.changed, set()
+        self._complete = None
         for topic in sorted(changed & self.words.keys()):
             for _, record in self._new(topic):
                 self.words[topic].take(topic, record.value or b"")
@@ -254,10 +260,13 @@ class Checker:
 
     @property
     def complete(self) -> bool:
-        """Whether every word's total is the input's. Plain dicts: this runs after every event."""
-        return all(
-            dict(words.total) == dict(self.expected[topic]) for topic, words in self.words.items()
-        )
+        """Whether every word's total is the input's. This is asked after every event."""
+        if self._complete is None:
+            self._complete = all(
+                dict(words.total) == dict(self.expected[topic])
+                for topic, words in self.words.items()
+            )
+        return self._complete
 
     def check_totals(self) -> None:
         """Checks the totals after all input was processed."""

@@ -129,6 +129,8 @@ def _senders(spec: JobSpec, layout: Layout, task: Task) -> Iterator[tuple[int, i
     streams = list(operator.inputs.values()) if keyed and operator is not None else [task.operator]
     for number, stream in enumerate(streams):
         node = producer(stream)
+        while node in spec.operators and not is_keyed(spec.operators[node]):
+            node = producer(*spec.operators[node].inputs.values())  # it runs in the source's task
         origins = (
             [at for at, share in enumerate(spread.shares) if node in share.among]
             if node in spec.sources else [one.gid for one in layout.of(node)]

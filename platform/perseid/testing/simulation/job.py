@@ -28,14 +28,19 @@ from perseid.jobs.model.spec import (
     PlacementSpec,
     SinkSpec,
     SourceSpec,
+    output_of,
+    producer,
 )
-from perseid.jobs.operator import Emitter, Operator
+from perseid.jobs.operator import Emitter, Operator, outputs_of
 from perseid.state import Table, Value
 from perseid.state.primitives.primitive import Primitive
+from perseid.testing.simulation import operators, primitives
+from perseid.testing.simulation.operators import CASES, Case
 from perseid.worker.dataflow import partition
 
 JOB = "sums"
-WORDS = tuple("abcdefghij")
+SOURCES = ("left", "right")
+WORDS = primitives.WORDS
 OTHERS = "others"  # the operator of the second component
 STRANGER = "z"  # the word of records that are not part of the input
 DELAY_MS = 300
@@ -298,6 +303,9 @@ class Shape:
     replicas: bool = False  # a fragment has a replica on another worker
     unordered: bool = False  # the order of the outputs is not deterministic
     revised: bool = False  # all totals are put out wrong
+    drawn: str = ""  # a case of `operators`, next to the totals
+    epoch_records: int = 0  # the limit of an epoch; 0: few
+    epoch_bytes: int = 0  # the same; 0: none
 
     @classmethod
     def draw(cls, chance: random.Random) -> Shape:
@@ -352,7 +360,20 @@ class Shape:
         both = frozenset(("left", "right"))
         own = {OTHERS: frozenset(("right",)), "left": frozenset(("left",))}
         rest = frozenset(("left",)) if self.parted else both
-        return {sink.topic: own.get(sink.input, rest) for sink in self.spec.sinks.values()}
+        judged = self.case.sinks if self.case is not None else ()
+        return {
+            sink.topic: own.get(sink.input, rest)
+            for sink in self.spec.sinks.values() if sink.input not in judged
+        }  # fmt: skip
+
+    @property
+    def case(self) -> Case | None:
+        return CASES[self.drawn] if self.drawn else None
+
+    def drawing(self, name: str) -> Shape:
+        """Returns the shape with this case of an operator."""
+        timed = self.timed or CASES[name].timed
+        return replace(self, drawn=name, timed=timed, written=False)
 
     @property
     def spec(self) -> JobSpec:
@@ -363,7 +384,7 @@ class Shape:
         use = "job:WindowedTotals" if self.size_timed else use
         use = "job:UnorderedTotals" if self.unordered else use
         use = "job:RevisedTotals" if self.revised else use
-        operators = {
+        nodes = {
             "totals": OperatorSpec(
                 inputs={"left": "left", **({} if self.parted else {"right": "right"}), **echo},
                 key=("key",),
@@ -372,31 +393,41 @@ class Shape:
         }  # fmt: skip
         feeding = ["totals"] if self.sink_on_totals or not self.relays else []
         if self.relays:
-            operators["relay"] = OperatorSpec(
+            nodes["relay"] = OperatorSpec(
                 inputs={"input": "totals.on" if self.sided else "totals"}, key=("key",),
                 use="job:SidedRelay" if self.sided else "job:Relay", parallelism=self.relays,
             )  # fmt: skip
             feeding.append("relay")
         if self.parted:
-            operators[OTHERS] = OperatorSpec(
+            nodes[OTHERS] = OperatorSpec(
                 inputs={"right": "right"}, key=("key",), use="job:Totals", parallelism=self.totals
             )
         feeding += [OTHERS] * self.parted + ["left"] * self.written
-        sinks = {n: SinkSpec(input=n, topic=f"{n}-out", format="json", key="key") for n in feeding}
+        keys = dict.fromkeys(feeding, "key")
+        if self.case is not None:
+            nodes |= self.case.specs(self.totals)
+            keys |= self.case.sinks
+        sinks = {
+            n: SinkSpec(input=n, topic=topic_of(n), format="json", key=key)
+            for n, key in keys.items()
+        }
         checkpoint = CheckpointSpec(period_s=self.period_s, size_timed=self.size_timed)
         return JobSpec(
             name=JOB,
             parallelism=2,
             sources={
                 n: SourceSpec(topic=n, format="text", event_time=TIMED if self.timed else None)
-                for n in ("left", "right")
+                for n in SOURCES
             },
-            operators=operators,
+            operators=nodes,
             sinks=sinks,
             fault_tolerance=FaultToleranceSpec(
                 checkpoint=checkpoint, replicas="all" if self.replicas else 0
             ),
-            epoch=EpochSpec(max_records=10 if self.replicas else 40),  # 10: often two in flight
+            epoch=EpochSpec(
+                max_records=self.epoch_records or (10 if self.replicas else 40),
+                max_bytes=self.epoch_bytes or EpochSpec().max_bytes,
+            ),  # 10: often two in flight
             placement=PlacementSpec(spread=self.spread),
         )
 
@@ -405,18 +436,44 @@ def record(word: str, amount: int) -> bytes:
     return f"{word} {amount}".encode()
 
 
-def columns(tables: Sequence[pa.Table], *, placed: bool = False) -> pa.Table:
+def topic_of(name: str) -> str:
+    """The topic of the sink that a node feeds."""
+    return f"{name}-out"
+
+
+def class_of(spec: OperatorSpec) -> type[Operator]:
+    assert spec.use is not None, "the job has no SQL"
+    return operators.class_of(spec) or CLASSES[spec.use]
+
+
+def columns_of(spec: JobSpec, stream: str) -> pa.Schema:
+    """The columns of an operator's stream that is fed back."""
+    kind = class_of(spec.operators[producer(stream)])
+    return outputs_of(kind)[output_of(stream)] or EMITTED
+
+
+def table_of(pairs: Iterable[tuple[str, int]], times: Sequence[int] | None = None) -> pa.Table:
+    """Words and amounts as a source's rows; with their `times` all columns that cases read."""
+    listed = list(pairs)
+    keys = pa.array([key for key, _ in listed], pa.string())
+    found = pa.table({"key": keys, "amount": pa.array([a for _, a in listed], pa.int64())})
+    return found if times is None else operators.widened(found, times)
+
+
+def columns(tables: Sequence[pa.Table], *, placed: bool = False, widened: bool = False) -> pa.Table:
     """Applies the stateless operators that follow a source to its records.
 
-    `placed`: with partition and offset of each, by which a sink's records differ.
+    `placed`: with partition and offset of each, by which a sink's records differ. `widened`: with
+    the columns that cases of `operators` read.
     """
     pairs = [text.split(" ") for t in tables for text in t["value"].to_pylist()]
-    keys = pa.array([key for key, _ in pairs], pa.string())
-    found = pa.table({"key": keys, "amount": pa.array([int(a) for _, a in pairs], pa.int64())})
+    of_cases = [t["timestamp"].cast(pa.int64()) for t in tables] if widened else []
+    times = [ms for column in of_cases for ms in column.to_pylist()] if widened else None
+    found = table_of(((key, int(amount)) for key, amount in pairs), times)
     if not placed:
         return found
     listed = [t.select(["partition", "offset"]).to_pylist() for t in tables]
-    places = [f"{row['partition']}:{row['offset']}" for rows in listed for row in rows]
+    places = [f"{row['partition']}:{row['offset']}" for found_in in listed for row in found_in]
     return found.append_column("place", pa.array(places, pa.string()))
 
 
@@ -432,10 +489,10 @@ def consumers(table: pa.Table, count: int) -> npt.NDArray[np.int64]:
     return np.array(found, dtype=np.int64)
 
 
-def encoded(rows: pa.Table) -> tuple[list[bytes | None], list[bytes]]:
+def encoded(rows: pa.Table, key: str = "key") -> tuple[list[bytes | None], list[bytes]]:
     """Keys and values of a sink's records. Whole columns are faster only for long tables."""
     listed = rows.to_pylist()
-    return [row["key"].encode() for row in listed], [orjson.dumps(row) for row in listed]
+    return [str(row[key]).encode() for row in listed], [orjson.dumps(row) for row in listed]
 
 
 def output(value: bytes) -> tuple[str, int | str, int]:

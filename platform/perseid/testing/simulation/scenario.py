@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from perseid.coordinator import log_trimming, splits, trimming
 from perseid.errors import RetryableError, UndecidedTransaction, settling
-from perseid.testing.simulation import again, job, mishaps, nemesis
+from perseid.testing.simulation import again, constants, job, mishaps, nemesis, operators
 from perseid.testing.simulation.engine import START_S, Defect, Process, Reported, Simulation
 from perseid.testing.simulation.faults import SHUFFLE_STRENGTH, Faults
 from perseid.testing.simulation.job import Shape
@@ -35,6 +35,10 @@ AT_ONCE = 5  # modulo 7: states are copied at once
 APPLIED = 3  # modulo 11: revisions are applied, with a random generator of their own
 CLOCKS_SET = 1  # modulo 5: wall clocks are set
 REPLICATED = 23  # modulo 31: jobs have replicas, and strikes at their workers
+DRAWN = 12  # modulo 13: jobs have an operator of the library, or of a primitive, more
+DRAWN_ELSEWHERE = 2  # modulo 4, of jobs with several fragments or replicas
+CONSTANTS = 10  # modulo 14: limits and periods of production are drawn
+CONSTANTS_ELSEWHERE = 4  # modulo 5, of jobs with several fragments or replicas
 SHUFFLED = 3  # modulo 29: rows of shuffles are lost or doubled
 APPLY_CHANCE = 0.15  # per second
 SAFETY_SHARE = 0.25  # of the seeds
@@ -92,9 +96,10 @@ def run(
     With a `script` only its faults happen, and the job must finish in time. `spread`: the drawn job
     may be several fragments. `replicas`: it has replicas.
     """
+    draws = shape is None and _draws_constants(seed, elsewhere=spread or replicas)
     with (
         Simulation(seed) as simulation, small_numbers(), short_transactions(), without_logs(),
-        rare_collections(),
+        rare_collections(), _constants(simulation, seed, draws=draws),
     ):  # fmt: skip
         faults = Faults.draw(simulation.random) if script is None else Faults()
         if seed % 29 == SHUFFLED and script is None:
@@ -129,17 +134,57 @@ def run(
 def _drawn(simulation: Simulation, seed: int, *, spread: bool, replicas: bool) -> Shape:
     """The job that a seed draws. What is not of all seeds draws from generators of its own."""
     drawn = replace(Shape.draw(simulation.random), timed=seed % 9 == TIMED)
+    drawn = _drawn_kind(drawn, seed, spread=spread, replicas=replicas)
+    if not _draws_constants(seed, elsewhere=spread or replicas):
+        return drawn
+    chance = Random(f"limits of {seed}")
+    records, size = chance.choice([0, 0, 1, 3, 1000]), chance.choice([0, 0, 1, 100])
+    return replace(drawn, epoch_records=records, epoch_bytes=size)
+
+
+def _drawn_kind(drawn: Shape, seed: int, *, spread: bool, replicas: bool) -> Shape:
+    """What the seed's remainders add to a drawn job, or make of it."""
     if spread:
-        return Shape.draw_spread(Random(f"spread of {seed}"))
+        drawn = Shape.draw_spread(Random(f"spread of {seed}"))
+        return _with_operator(drawn, drawn_operator(seed, spread=True))
     if replicas:
-        return Shape.draw_replicated(Random(f"replicas of {seed}"))
+        drawn = Shape.draw_replicated(Random(f"replicas of {seed}"))
+        return _with_operator(drawn, drawn_operator(seed, replicas=True))
     if seed % 13 == ECHOED:
         drawn = replace(drawn, echoed=True, relays=max(drawn.relays, 1))
+    drawn = _with_operator(drawn, drawn_operator(seed))
     if seed % 17 == SIDED:
         drawn = replace(drawn, sided=True, relays=max(drawn.relays, 1))
     if seed % 31 == REPLICATED:
         drawn = replace(drawn, replicas=True, workers=max(drawn.workers, 2))
     return replace(drawn, retains=True) if seed % 19 == RETAINING else drawn
+
+
+def drawn_operator(seed: int, *, spread: bool = False, replicas: bool = False) -> str:
+    """The case of `operators` that the seed's job has; empty without one."""
+    modulus, drawn = (4, DRAWN_ELSEWHERE) if spread or replicas else (13, DRAWN)
+    if seed % modulus != drawn:
+        return ""
+    return operators.drawn_of(seed // modulus, fed_back=not spread)
+
+
+def _with_operator(shape: Shape, name: str) -> Shape:
+    return shape.drawing(name) if name else shape
+
+
+def _draws_constants(seed: int, *, elsewhere: bool) -> bool:
+    return seed % 5 == CONSTANTS_ELSEWHERE if elsewhere else seed % 14 == CONSTANTS
+
+
+@contextmanager
+def _constants(simulation: Simulation, seed: int, *, draws: bool) -> Iterator[None]:
+    if not draws:
+        yield
+        return
+    values = constants.drawn(Random(f"constants of {seed}"))
+    simulation.note(f"with {constants.described(values)}")
+    with constants.set_to(values):
+        yield
 
 
 def _draw_user(world: World, seed: int) -> None:
@@ -209,6 +254,7 @@ def _play(simulation: Simulation, world: World, mode: Mode) -> None:
     else:
         _heal(simulation, world)
     world.checker.finish()
+    world.check_drawn(whole=mode is Mode.LIVENESS)
 
 
 def _heal(simulation: Simulation, world: World) -> None:

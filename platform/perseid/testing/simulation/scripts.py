@@ -96,14 +96,15 @@ class SwitchedOff:
 class Swarm(Faults):
     """Faults of these strengths to the end of the input.
 
-    `asks`: the user requests a checkpoint every second.
+    `asks`: the user requests a checkpoint every second. `rescales`: the user rescales now and then.
     """
 
     name: ClassVar[str] = "swarm"
     asks: bool = False
+    rescales: bool = False
 
     def __call__(self, simulation: Simulation, world: World) -> None:
-        world.asks = self.asks
+        world.asks, world.rescales = self.asks, self.rescales
         for field in fields(Faults):
             setattr(world.faults, field.name, getattr(self, field.name))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +24,7 @@ from perseid.errors import PerseidError
 from perseid.jobs.model.layout import Layout, Task, build
 from perseid.jobs.model.spec import JobSpec, SinkSpec, output_of
 from perseid.jobs.model.spread import spread_of
+from perseid.jobs.operator import Emitter, Identity, Operator, combines, opened
 from perseid.records import Plan
 from perseid.records.marks import Mark
 from perseid.state.durability import blob
@@ -57,6 +58,7 @@ from perseid.worker.dataflow import graph
 from perseid.worker.dataflow.barriers import counted, expected
 from perseid.worker.dataflow.edges import Route, Row, deal, inputs
 from perseid.worker.dataflow.graph import Graph
+from perseid.worker.dataflow.operators import call, combine
 from perseid.worker.dataflow.source import SourcePlan, SplitCount, compare, read_split
 from perseid.worker.epoch import feedback
 from perseid.worker.epoch.partition_state import EpochResult, PartitionState
@@ -84,6 +86,9 @@ class Context:
 
     def __post_init__(self) -> None:
         self.owner = owner_name(self.plan.generation, self.incarnation)
+        if self.world.judge is not None:
+            totals = self.spec.operators["totals"].parallelism
+            self.world.judge.parallelism[self.plan.layout] = totals
 
     @property
     def spec(self) -> JobSpec:
@@ -131,9 +136,13 @@ class Context:
 
     def share(self, task: Task) -> Share:
         operator = self.spec.operators[task.operator]
-        assert operator.use is not None
-        kind = job.CLASSES[operator.use]
-        return share_of(job.JOB, task.operator, operator, kind, task.partition)
+        return share_of(job.JOB, task.operator, operator, job.class_of(operator), task.partition)
+
+    def instance(self, name: str, origin: int) -> Operator:
+        """An operator without state, for one split: a combiner, or one without a key."""
+        operator = self.spec.operators[name]
+        identity = Identity(job.JOB, name, origin, operator.parallelism)
+        return opened(job.class_of(operator), identity, operator.with_)
 
     @property
     def owned(self) -> str:
@@ -255,7 +264,7 @@ class ProcessCache:
         raise Defect("the simulated jobs refuse no record")
 
     def batch(self, _task: Task, _order: EpochOrder, sink: SinkSpec, rows: pa.Table) -> SinkBatch:
-        return SinkBatch(sink.topic, *job.encoded(rows))
+        return SinkBatch(sink.topic, *job.encoded(rows, sink.key or "key"))
 
     def commits(self) -> AbstractContextManager[Submit]:
         return nullcontext(waited_for)
@@ -334,7 +343,8 @@ class WatchedSink(SinkSession):
 def feedback_rows(context: Context, order: EpochOrder) -> list[Row]:
     """Returns the rows that the previous epoch fed back."""
     found = feedback.rows(
-        context.graph, context.layout, order.token, context.log, lambda _: job.EMITTED
+        context.graph, context.layout, order.token, context.log,
+        lambda stream: job.columns_of(context.spec, stream),
     )
     return list(found)
 
@@ -351,10 +361,30 @@ def source_rows(context: Context, order: EpochOrder, split: int) -> tuple[list[R
         tables = list(read_split(reader, plan, order.token, split, count))
         compare(plan, order.token, split, count)
         reads[split, plan.name] = count.read()
-        table = job.columns(tables, placed=context.world.shape.written)
-        for _, route in context.graph.outlets[plan.name].shuffles:
-            rows += dealt(context, table, route, split)
+        shape = context.world.shape
+        table = job.columns(tables, placed=shape.written, widened=bool(shape.drawn))
+        rows += sent(context, order.token, plan.name, table, split)
     return rows, TaskReport(order.token.epoch, reads)
+
+
+def sent(
+    context: Context, token: Token, stream: str, table: pa.Table, split: int
+) -> Iterator[Row]:
+    """What a source task sends of one stream: as `perseid.worker.epoch.flow.rows_of`."""
+    outlets = context.graph.outlets[stream]
+    for consumer, route in outlets.shuffles:
+        operator = context.spec.operators.get(consumer)
+        kind = job.class_of(operator) if operator is not None else Operator
+        given = table
+        if combines(kind):
+            given, _ = combine(partial(context.instance, consumer, split), token, table)
+        yield from dealt(context, given, route, split)
+    for name in outlets.python:
+        out = Emitter(name)
+        call(context.instance(name, split), token, {"input": table}, out)
+        found = out.tables()
+        for node in context.graph.streams(name):
+            yield from sent(context, token, node, found[output_of(node)], split)
 
 
 def dealt(context: Context, table: pa.Table, route: Route, origin: int) -> Iterator[Row]:
@@ -369,7 +399,8 @@ def source_plans(context: Context) -> list[SourcePlan]:
     """Those of the sources that the fragment reads."""
     spread = spread_of(context.spec, context.whole)
     own = context.spec.sources if spread is None else spread.shares[context.split or 0].among
-    metadata = ("partition", "offset") if context.world.shape.written else ()
+    metadata: tuple[str, ...] = ("partition", "offset") if context.world.shape.written else ()
+    metadata += ("timestamp",) if context.world.shape.drawn else ()
     return [
         SourcePlan(n, "text", None, None, metadata, tolerate=False, event_time=source.event_time)
         for n, source in context.spec.sources.items() if n in own

@@ -22,6 +22,7 @@ from perseid.testing.simulation.edges import Edges
 from perseid.testing.simulation.engine import Defect, Group, SimulatedClock, Simulation
 from perseid.testing.simulation.faults import Faults, Gates
 from perseid.testing.simulation.job import Shape
+from perseid.testing.simulation.judge import Judge
 from perseid.testing.simulation.kept import Kept
 from perseid.testing.simulation.network import (
     BEAT_S,
@@ -93,6 +94,8 @@ class World:
         simulation.after(FLUSH_S, self._flush)
         self.roles = Roles(self.kafka, self.zookeeper.tree, self.gates.hit)
         self.checker = Checker(self.kafka, shape.sources_of_sinks, self.clock, self.roles.commits)
+        case = shape.case
+        self.judge = Judge(self.kafka, case) if case is not None else None
         self.registry = Registry(self.zookeeper.session())  # the user's, without faults
         self.kept = Kept(self.kafka, self.registry)
         self.edges = Edges(
@@ -171,6 +174,8 @@ class World:
             word, amount = chance.choice(job.WORDS), chance.randint(1, 9)
             self.kafka.append((topic, partition), None, job.record(word, amount))
             self.checker.produced(topic, word, amount)
+            if self.judge is not None:
+                self.judge.produced((topic, partition), word, amount)
 
     def want(self, desired: str, *, checkpoint: bool = False) -> None:
         """`jobs stop` or `jobs start`."""
@@ -288,17 +293,29 @@ class World:
         if self.awaits():
             return False
         if not self.tails_lost:
-            return self.checker.complete
-        tokens, ledger = self.checker.tokens, self.checker.ledger
+            return self.checker.complete and (self.judge is None or self._all_committed())
+        tokens = self.checker.tokens
         for topic in ("left", "right"):
             for partition, log in enumerate(self.kafka.topics[topic].logs):
                 if tokens.ends[topic, partition] != log.end:
                     return False
+        return self._all_committed()
+
+    def _all_committed(self) -> bool:
+        """Whether every partition has committed the last token."""
+        tokens, ledger = self.checker.tokens, self.checker.ledger
         plan = self.registry.plan(job.JOB)
         if plan is None:
             return False
         partitions = range(build(self.specs[plan.archive], plan.layout).ledger_partitions)
         return all(p in ledger and ledger[p].epoch == tokens.epoch for p in partitions)
+
+    def check_drawn(self, *, whole: bool) -> None:
+        """Checks the drawn operator's results, unless what it read is lost. Raises Defect."""
+        if self.judge is not None and not self.tails_lost and not self.remade:
+            chain = self.checker.tokens.chain
+            self.judge.check([chain[epoch] for epoch in sorted(chain)], whole=whole)
+            self.gates.hit(f"operator {self.shape.drawn}")
 
     def grow(self, topic: str) -> None:
         if topic == self.remade:
