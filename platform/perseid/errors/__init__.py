@@ -12,6 +12,7 @@
         UsageError            a command or a setting is wrong          (exit code 2)
         RefusedError          understood, and not done                 (exit code 3)
         ReplayDataLost        the source no longer holds what a replay needs
+        InputChanged          a replay reads other records than the first run did
         LogTruncated          a partition was cut below an offset that was reached
         TopicIdentityChanged  a topic was deleted and created again under a running job
         LedgerGap             an epoch would be committed while the previous one is missing
@@ -92,6 +93,10 @@ class ReplayDataLost(PermanentError):
             "the topic's retention above the checkpoint age, or start over with "
             "`perseid jobs start JOB --from scratch`"
         )
+
+
+class InputChanged(PermanentError):
+    """A replay reads other records than the token log's checks have of the first run."""
 
 
 class LogTruncated(PermanentError):

@@ -14,6 +14,7 @@ from perseid.errors import (
     BadInputError,
     DamagedFile,
     FencedError,
+    InputChanged,
     LedgerGap,
     PermanentError,
     PerseidError,
@@ -32,7 +33,7 @@ _KINDS: dict[str, type[PerseidError]] = {
     for c in (
         RetryableError, ProcessDied, TransientAnswer, UndecidedTransaction, UnexpectedError,
         FencedError, PermanentError, BadInputError, UsageError, RefusedError, LedgerGap,
-        DamagedFile,
+        DamagedFile, InputChanged,
     )
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 from perseid.records.deployment import Deployment
 from perseid.records.entries import (
     APART,
+    AUDIT,
     GATE,
     MAIN,
     PAIR,
@@ -27,6 +28,7 @@ from perseid.records.parts import PartFile
 
 __all__ = [
     "APART",
+    "AUDIT",
     "GATE",
     "MAIN",
     "PAIR",

@@ -20,6 +20,7 @@ from perseid.records import secret
 
 Part = Literal["KAFKA", "KAFKA_JOB", "ZOOKEEPER", "REDIS"]
 SYSTEM = "system"  # as `ca`: the authorities that this machine trusts
+CLIENT = "perseid"  # Kafka's client.id, which quotas name
 JOB = "{job}"  # in the settings of KAFKA_JOB: the job's name
 _SETTINGS = ("ca", "cert", "key", "user", "password_file")
 
@@ -115,10 +116,11 @@ class Access(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """The address of a Kafka, and the access to it."""
+    """The address of a Kafka, and the access to it. `client`: by which brokers know us."""
 
     bootstrap: str
     access: Access
+    client: str = CLIENT
 
     def __str__(self) -> str:
         return self.bootstrap

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 from perseid.errors import UsageError
 from perseid.records import spark_settings
-from perseid.records.access import JOB, Access, Brokers
+from perseid.records.access import CLIENT, JOB, Access, Brokers
 
 REGISTRIES = "PERSEID_SCHEMA_REGISTRIES"
 READ_AHEAD_MAX_S = 60.0
@@ -44,6 +44,7 @@ class Deployment(BaseModel):
 
     name: str = "local"
     kafka: str  # bootstrap servers
+    kafka_client: str = CLIENT
     zookeeper: str  # hosts, without chroot
     redis: str  # URL, without a password
     master: str = "local[2,4]"  # local[k] without retries becomes local[k,4]
@@ -146,10 +147,10 @@ class Deployment(BaseModel):
     def brokers(self, job: str | None = None) -> Brokers:
         """Kafka, with the deployment's principal or with that of a job, if jobs have theirs."""
         if job is None or not self.kafka_job_access.known:
-            return Brokers(self.kafka, self.kafka_access)
+            return Brokers(self.kafka, self.kafka_access, self.kafka_client)
         own = self.kafka_job_access.of_job(job)
         trusted = own if own.encrypted else own.model_copy(update={"ca": self.kafka_access.ca})
-        return Brokers(self.kafka, trusted)
+        return Brokers(self.kafka, trusted, self.kafka_client)
 
     @property
     def chroot(self) -> str:

@@ -149,6 +149,7 @@ WHOLE = "whole"  # the id of a fragment that has all operator partitions
 PRIMARY = "primary"  # the role that commits
 REPLICA = "replica"  # runs the same epochs, muted, to become the primary when that one dies
 GATE = "gate"  # runs the same epochs with the code of the revision that is wanted, muted
+AUDIT = "audit"  # runs past epochs again, muted, in no plan but its own
 MAIN, PAIR = "main", "pair"  # the two copies of a fragment's state; either may be the primary's
 APART = "gate"  # the state of another revision: no copy of the job's
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
 
 import pytest
 
-from perseid.engine.comparison import OF_GATE, WAITING_MAX, Comparison
+from perseid.engine.comparison import OF_GATE, WAITING_MAX, Comparison, Unequal, diverged
 from perseid.engine.order import EpochOrder
 from perseid.engine.task_report import Made, PartitionReport, TaskReport
-from perseid.errors import Diverged, PermanentError
+from perseid.errors import PermanentError
 from perseid.jobs.model.layout import build
 from perseid.topics.records import LedgerRecord, SinkWindow, Token
 from support.coordinator import job_spec
@@ -23,8 +24,16 @@ FROM = 100  # offset of the token of epoch 0
 Outputs = dict[tuple[str, int], tuple[int, int]]
 
 
+class Equal(Comparison):
+    """Fails at the first difference."""
+
+    def _compare(self, *given: Any) -> list[Unequal]:
+        assert not super()._compare(*given)
+        return []
+
+
 def comparison(counts_from: int = FROM) -> Comparison:
-    return Comparison("u", LAYOUT, counts_from)
+    return Equal("u", LAYOUT, counts_from)
 
 
 def order(epoch: int, at: int | None = None) -> EpochOrder:
@@ -50,6 +59,10 @@ def record(epoch: int, outputs: Outputs, task: int = 0, **changes: Any) -> Ledge
     return LedgerRecord(**{**fields, **changes})
 
 
+def _counted(side: Made | SinkWindow | None) -> tuple[int, int] | None:
+    return None if side is None else (side.count, side.checksum)
+
+
 def random_outputs(chance: Random) -> Outputs:
     places = [(topic, p) for topic in ("a", "b") for p in range(3)]
     return {place: (chance.randrange(1, 9), chance.randrange(1 << 63)) for place in
@@ -71,10 +84,15 @@ def test_equal_outputs_pass_in_any_order_of_the_sides(seed: int) -> None:
     for side, (epoch, outputs) in mixed(chance, history, history):
         for task, one in enumerate(outputs):
             if side:
-                found.committed(record(epoch, one, task))
+                assert found.committed(record(epoch, one, task)) == []
             else:
-                found.ran(order(epoch), report(epoch, one, TASKS[task].gid))
+                assert found.ran(order(epoch), report(epoch, one, TASKS[task].gid)) == []
     assert (found.unchecked, found.waiting) == (0, ())
+    windows = [(topic, count) for _, sides in history for one in sides
+               for (topic, _), (count, _) in one.items()]  # fmt: skip
+    for topic in ("a", "b"):
+        counts = [count for name, count in windows if name == topic]
+        assert (found.windows[topic], found.records[topic]) == (len(counts), sum(counts))
 
 
 def test_an_epoch_counts_as_equal_once_all_partitions_have_compared_it() -> None:
@@ -96,10 +114,12 @@ def test_epochs_without_outputs_show_nothing_of_a_revision() -> None:
 
 
 def test_a_gate_shows_what_to_do_about_a_difference() -> None:
-    found = Comparison("u", LAYOUT, FROM, OF_GATE)
+    found = Comparison("u", LAYOUT, FROM)
     found.ran(order(1), report(1, SAME))
-    with pytest.raises(Diverged, match=r"new revision has made nothing.* apply it again with"):
-        found.committed(record(1, {**SAME, ("more", 0): (1, 2)}))
+    (unequal,) = found.committed(record(1, {**SAME, ("more", 0): (1, 2)}))
+    shown = str(diverged(unequal, OF_GATE))
+    assert re.search(r"new revision has made nothing.* apply it again with", shown)
+    assert found.equal == 0
 
 
 SAME: Outputs = {("out", 0): (3, 11), ("out", 2): (1, 12)}
@@ -120,29 +140,37 @@ SAME: Outputs = {("out", 0): (3, 11), ("out", 2): (1, 12)}
 def test_each_difference_is_found_with_its_place(
     committed: Outputs, shown: str, late: bool
 ) -> None:
-    found = comparison()
+    found = Comparison("u", LAYOUT, FROM)
 
-    def make() -> None:
-        found.ran(order(5), report(5, SAME, TASKS[1].gid))
+    def make() -> list[Unequal]:
+        return found.ran(order(5), report(5, SAME, TASKS[1].gid))
 
     if not late:
-        make()
-        with pytest.raises(Diverged, match=shown) as raised:
-            found.committed(record(5, committed, 1))
+        assert make() == []
+        unequal = found.committed(record(5, committed, 1))
     else:
-        found.committed(record(5, committed, 1))
-        with pytest.raises(Diverged, match=shown) as raised:
-            make()
-    who = TASKS[1]
-    assert f"operator {who.operator}, partition {who.partition}, epoch 5, " in str(raised.value)
-    assert isinstance(raised.value, PermanentError)
+        assert found.committed(record(5, committed, 1)) == []
+        unequal = make()
+    who, error = TASKS[1], diverged(unequal[0])
+    assert re.search(shown, str(error))
+    assert f"operator {who.operator}, partition {who.partition}, epoch 5, " in str(error)
+    assert isinstance(error, PermanentError)
+    places = {(one.topic, one.topic_partition) for one in unequal}
+    assert places == {p for p in SAME.keys() | committed.keys() if SAME.get(p) != committed.get(p)}
+    for one in unequal:
+        place = one.topic, one.topic_partition
+        assert _counted(one.made) == SAME.get(place)
+        assert _counted(one.committed) == committed.get(place)
+        assert one.token_offset == FROM + 5
+    assert found.ran(order(6), report(6, SAME, who.gid)) == []
+    assert found.committed(record(6, SAME, 1)) == []
 
 
 def test_records_where_the_replica_made_none_are_a_difference() -> None:
-    found = comparison()
+    found = Comparison("u", LAYOUT, FROM)
     found.ran(order(1), report(1, {}))
-    with pytest.raises(Diverged, match="made nothing, and the primary has committed 3 records"):
-        found.committed(record(1, {("out", 0): (3, 11)}))
+    (unequal,) = found.committed(record(1, {("out", 0): (3, 11)}))
+    assert "made nothing, and the primary has committed 3 records" in str(diverged(unequal))
 
 
 def test_a_takeover_is_no_difference() -> None:

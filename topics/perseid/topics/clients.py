@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from perseid.errors import PermanentError, RetryableError, TransientAnswer
-from perseid.records.access import SYSTEM, Access, Bootstrap, Brokers
+from perseid.records.access import CLIENT, SYSTEM, Access, Bootstrap, Brokers
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
@@ -44,7 +44,7 @@ def _connecting(bootstrap: Bootstrap) -> dict[str, Any]:
     return {
         "bootstrap.servers": str(bootstrap),
         **secured,
-        "client.id": "perseid",
+        "client.id": bootstrap.client if isinstance(bootstrap, Brokers) else CLIENT,
         "socket.timeout.ms": 10_000,  # after this long, a paused broker is an unknown outcome
         "socket.nagle.disable": True,
         "reconnect.backoff.ms": 50,

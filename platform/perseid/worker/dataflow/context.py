@@ -36,6 +36,7 @@ class FragmentContext:
     number of cores: a re-run may find half of the writers' partitions committed.
     `rescaled`: whether the plan's initial state was distributed by key.
     `environment`: the folder of the job's own packages, the same on every host; "" without.
+    `outputs`: of an audit, the folder in which its sinks keep what they would send; else "".
     `token`: a secret by which the driver finds a task's error in Spark's text (`errors.carried`).
     """
 
@@ -56,6 +57,7 @@ class FragmentContext:
     fragment: str = WHOLE
     split: int | None = None
     log: str = MAIN
+    outputs: str = ""
     token: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
     @property

@@ -18,7 +18,7 @@ import pyarrow as pa
 from perseid.engine.task_report import ReadCount, Reads
 from perseid.errors import (
     BadInputError,
-    PermanentError,
+    InputChanged,
     ReplayDataLost,
     TopicIdentityChanged,
     TransientAnswer,
@@ -294,12 +294,12 @@ def _metadata(name: str, records: Records) -> pa.Array:
 
 
 def compare(plan: SourcePlan, token: Token, split: int, count: SplitCount) -> None:
-    """PermanentError when a replay reads other input than the first run did."""
+    """InputChanged when a replay reads other input than the first run did."""
     for check in token.checks:
         if (check.epoch, check.split, check.source) != (token.epoch, split, plan.name):
             continue
         if (check.count, check.crc) != (count.count, count.crc):
-            raise PermanentError(
+            raise InputChanged(
                 f"epoch {token.epoch}, split {split}, source {plan.name}: the input has changed "
                 f"since it was first read: {check.count} records with CRC {check.crc:08x} then, "
                 f"{count.count} with {count.crc:08x} now; a compacted or re-created topic cannot "

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perseid import logs
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from perseid.engine.order import EpochOrder
-    from perseid.engine.ports import Submit
+    from perseid.engine.ports import Sink, Submit
     from perseid.engine.task_report import TaskReport
     from perseid.jobs.model.layout import Task
     from perseid.jobs.model.spec import JobSpec, SinkSpec
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from perseid.topics.transactions import SinkBatch, Transactions
     from perseid.worker.checkpoint.parts import PartOrder, StateCopy
     from perseid.worker.dataflow.context import FragmentContext
-    from perseid.worker.sink.transaction import SinkSession
-
 
 COMMITS_MAX = 8  # concurrent transactions of one task
 IDLE_S = 60.0  # Spark's own limit for idle Python workers
@@ -139,7 +138,8 @@ class TaskExecutor:
             accepts=flow.accepts(context, task.operator),
         )  # fmt: skip
 
-    def new_sink(self, task: Task) -> SinkSession:
+    def new_sink(self, task: Task) -> Sink:
+        from perseid.worker.sink.kept_outputs import KeptOutputs
         from perseid.worker.sink.transaction import SinkIdentity, SinkSession
 
         context = self.context
@@ -154,7 +154,8 @@ class TaskExecutor:
             after_epoch=context.base_epoch,
         )
         clients = _sink_clients(context.brokers)
-        return SinkSession(who, clients.transactions, clients.ledger, clients.topics)
+        session = SinkSession(who, clients.transactions, clients.ledger, clients.topics)
+        return KeptOutputs(session, Path(context.outputs)) if context.outputs else session
 
     def tables(
         self, task: Task, order: EpochOrder, names: tuple[str, ...], rows: list[Row]

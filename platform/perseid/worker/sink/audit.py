@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from perseid import logs
-from perseid.engine.comparison import OF_GATE, OF_REPLICA, WAITING_MAX, Comparison
+from perseid.engine.comparison import OF_GATE, OF_REPLICA, WAITING_MAX, Comparison, diverged
 from perseid.errors import LogTruncated, ReplayDataLost, RetryableError
 from perseid.records import GATE
 from perseid.topics import codec, names
 
 if TYPE_CHECKING:
+    from perseid.engine.comparison import Unequal
     from perseid.engine.order import EpochOrder
     from perseid.engine.task_report import TaskReport
     from perseid.jobs.model.layout import Layout
@@ -61,8 +62,8 @@ class LedgerAudit:
         # In this order: what tokens from here on commit is beyond those ends.
         token_log = names.tokens(plan.job), 0
         tokens_end = topics.ends([token_log])[token_log]
-        text = OF_GATE if plan.only.role == GATE else OF_REPLICA
-        self._comparison = Comparison(plan.job_uuid, layout, tokens_end, text)
+        self._comparison = Comparison(plan.job_uuid, layout, tokens_end)
+        self._text = OF_GATE if plan.only.role == GATE else OF_REPLICA
         self._comparing = threading.Lock()
         self._reading = threading.Lock()  # one look at a time
         self._ended = threading.Event()
@@ -81,7 +82,7 @@ class LedgerAudit:
     def ran(self, order: EpochOrder, done: TaskReport) -> None:
         """What the tasks of a muted epoch have made. Raises Diverged."""
         with self._comparing:
-            self._comparison.ran(order, done)
+            self._refuse(self._comparison.ran(order, done))
 
     @property
     def equal(self) -> int:
@@ -156,6 +157,10 @@ class LedgerAudit:
             return 0.0
         return LOOK_S if found else AFTER_ERROR_S
 
+    def _refuse(self, found: list[Unequal]) -> None:
+        if found:
+            raise diverged(found[0], self._text)
+
     def _look(self) -> bool:
         with self._comparing:
             waiting = [(self._ledger, number) for number in self._comparison.waiting]
@@ -171,17 +176,13 @@ class LedgerAudit:
             found = self._read(place, start, end)
             with self._comparing:
                 for record in found:
-                    self._comparison.committed(record)
+                    self._refuse(self._comparison.committed(record))
         return any(start < end for start, end in ranges.values())
 
     def _read(self, place: Partition, start: int, end: int) -> list[LedgerRecord]:
         """What is lost of a ledger is not compared, and counted; its primary will fail of it."""
         try:
-            found = [
-                codec.decode_ledger(place, int(offset), value.as_py())
-                for records in self._reader.read(*place, start, end)
-                for offset, value in zip(records.offsets, records.values, strict=True)
-            ]
+            found = ledger_records(self._reader, place, start, end)
         except ReplayDataLost as trimmed:
             self._read_to[place] = trimmed.earliest
             return []
@@ -190,6 +191,17 @@ class LedgerAudit:
             return []
         self._read_to[place] = end
         return found
+
+
+def ledger_records(
+    reader: RangeReader, place: Partition, start: int, end: int
+) -> list[LedgerRecord]:
+    """What a ledger's partition has in [start, end), in order."""
+    return [
+        codec.decode_ledger(place, int(offset), value.as_py())
+        for records in reader.read(*place, start, end)
+        for offset, value in zip(records.offsets, records.values, strict=True)
+    ]
 
 
 def kafka_audit(brokers: Bootstrap, plan: Plan, layout: Layout) -> LedgerAudit:

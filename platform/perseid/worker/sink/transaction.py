@@ -202,7 +202,7 @@ class SinkSession:
         while True:
             attempts += 1
             try:
-                batches = self._divided(epoch, outputs)
+                batches = self.divided(epoch, outputs)
                 return self._attempt(epoch, token_offset, generation, batches, attempts)
             except _SlowError as error:
                 self._give_longer(call, batches, error)
@@ -223,7 +223,7 @@ class SinkSession:
 
     def compare(self, epoch: int, outputs: Sequence[SinkBatch]) -> tuple[Made, ...]:
         """What `commit` would write, by topic partition; acquires and sends nothing."""
-        return made(self._divided(epoch, outputs))
+        return made(self.divided(epoch, outputs))
 
     def close(self) -> None:
         """Releases the producer."""
@@ -408,7 +408,7 @@ class SinkSession:
                 )
                 raise self._lost
 
-    def _divided(self, epoch: int, outputs: Sequence[SinkBatch]) -> list[PartitionBatch]:
+    def divided(self, epoch: int, outputs: Sequence[SinkBatch]) -> list[PartitionBatch]:
         """The records of each topic partition; pointers replace letters that are too large."""
         infos = self._describe(outputs)
         fitting = [
