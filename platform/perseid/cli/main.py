@@ -29,6 +29,7 @@ from perseid.cli import (
     output,
     plan,
     rebalance,
+    replay,
     restart,
     state,
     status,
@@ -85,6 +86,7 @@ app.command("checkpoint", epilog="Example: perseid checkpoint wordcount --timeou
 app.command("rebalance", epilog="Example: perseid rebalance wordcount --dry-run")(
     rebalance.rebalance
 )
+app.command("replay", epilog="Example: perseid replay wordcount --last 1h")(replay.replay)
 app.command("state", epilog="Example: perseid state wordcount counts --key the")(state.state)
 app.command("logs", epilog="Example: perseid logs wordcount -f")(logs.logs)
 app.add_typer(topics.app, name="topics", help="List, create, read and write topics.")

@@ -1,1 +1,1 @@
-"""Audit replay: runs old tokens again and compares the results (not implemented yet)."""
+"""Audit replay: runs old tokens again, muted, and compares the outputs with what was committed."""

@@ -1,0 +1,135 @@
+"""`perseid replay`: runs past epochs of a job again, and compares what they make now."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perseid.cli import jobs, output
+
+if TYPE_CHECKING:
+    from perseid.replay.findings import Audit
+
+NICE = 10  # the workers of this machine come first
+
+
+def replay(
+    job: jobs.Job,
+    epochs: Annotated[
+        str | None, typer.Option("--epochs", help="FIRST:LAST, both included; FIRST: to the end.")
+    ] = None,
+    last: Annotated[str | None, typer.Option("--last", help="The last 1h, 30m, ...")] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", help="Epochs from this ISO time on (UTC).")
+    ] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Epochs before this time.")] = None,
+    offsets: Annotated[
+        str | None, typer.Option("--offsets", help="Those that read TOPIC:PARTITION:FIRST-LAST.")
+    ] = None,
+    rev: Annotated[
+        str | None,
+        typer.Option("--rev", help="Audit this revision, a folder or REPO@REV, instead."),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="For its files; default a temporary one.")
+    ] = None,
+    tolerance: Annotated[
+        list[str] | None,
+        typer.Option("--tolerance", help="COLUMN=relative:1e-9, ulp:4 or absolute:0.01."),
+    ] = None,
+    cores: Annotated[int, typer.Option("--cores", help="That it may use.", min=1)] = 1,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Folder for JSON, HTML, JUnit and Markdown.")
+    ] = None,
+    show_values: Annotated[
+        bool, typer.Option("--show-values", help="Show keys and values of records.")
+    ] = False,
+    data: output.Data = None,
+    as_json: output.Json = False,
+) -> None:
+    """Run past epochs of a job again, and compare the outputs with what was committed.
+
+    Exits with 0 if they are equal, 1 if they differ, 3 if refused, 4 if the input is gone.
+    """
+    _become_a_worker()
+    from perseid.clocks import SystemClock
+    from perseid.embedded import deployment
+    from perseid.replay import reports, request, tolerances
+    from perseid.replay.auditing import Asked, Auditor
+
+    wanted = request.parsed(epochs=epochs, from_=from_, to=to, last=last, offsets=offsets)
+    allowed = tolerances.of_options(tolerance or ())
+    with jobs.connected(data) as cluster, _own(folder) as mine:
+        asked = Asked(job, wanted, mine, cores, rev, allowed)
+        found = Auditor(
+            deployment(data), cluster.registry, cluster.topics, SystemClock(), asked, output.note
+        ).audit()
+    if report is not None:
+        for path in reports.write(found, report, reports.FORMS, show_values):
+            output.note(f"report: {path}")
+    if as_json:
+        shown = found if show_values else reports.without_values(found)
+        output.lines([reports.as_json(shown).removesuffix("\n")])
+    else:
+        output.lines(_lines(found))
+    if found.exit_code:
+        raise typer.Exit(found.exit_code)
+
+
+def _become_a_worker() -> None:
+    """Restarts this process in the environment of operators, which has to be everywhere the same.
+
+    The audit's processes are of low priority.
+    """
+    from perseid import logs
+    from perseid.embedded.foreground import environment
+    from perseid.worker.process.surroundings import check_user, settle
+
+    settle()
+    check_user(os.getuid())
+    os.environ.update(environment(output.note))
+    os.nice(NICE)
+    os.environ.setdefault(logs.LEVEL, "WARNING")  # notes show its progress
+    logs.set_up("replay")
+
+
+@contextmanager
+def _own(folder: Path | None) -> Iterator[Path]:
+    """The folder of an audit; a temporary one is deleted at the end."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="perseid-replay-") as made:
+        yield Path(made)
+
+
+def _lines(found: Audit) -> Iterator[str]:
+    yield f"{found.job}: {found.verdict}"
+    yield from (f"  {reason}" for reason in found.reasons)
+    yield (
+        f"epochs {found.first_epoch} to {found.last_epoch} of revision {found.revision}, "
+        f"{_time(found.from_ms)} to {_time(found.to_ms)}, audited with {found.audited} from "
+        f"{found.base}: {found.epochs} epochs with {found.records_in} records in "
+        f"{found.seconds:.1f} s"
+    )
+    for one in found.compared:
+        why = f" ({one.why})" if one.why else ""
+        yield f"{one.topic}: {one.records} records compared by {one.by}{why}"
+    for cause in found.causes:
+        fields = f" of {', '.join(cause.fields)}" if cause.fields else ""
+        yield (
+            f"operator {cause.operator}, {cause.kind}{fields}: {cause.records} in {cause.epochs} "
+            f"epochs, first in epoch {cause.first_epoch}"
+        )
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,378 @@
+"""One audit, from the request to `findings.Audit` (AUDITS.md has its steps)."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perseid.engine.comparison import Unequal, shown, total
+from perseid.errors import PerseidError, RefusedError
+from perseid.jobs.model import layout as layouts
+from perseid.records.version import this_build
+from perseid.replay import environment, input_faults, programs, ranges, verdict
+from perseid.replay.findings import Audit
+from perseid.replay.ledgers import PastLedgers
+from perseid.replay.looking import Look
+from perseid.replay.running import AuditRun, apart, archives, plan_of
+from perseid.replay.verdict import Facts
+from perseid.topics import codec, names
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from perseid.clocks import Clock
+    from perseid.engine.order import EpochOrder
+    from perseid.engine.task_report import Made, TaskReport
+    from perseid.records import Deployment, JobEntry, Plan
+    from perseid.registry import Registry
+    from perseid.replay.programs import Program
+    from perseid.replay.ranges import Range
+    from perseid.replay.request import Request
+    from perseid.replay.tolerances import Tolerances
+    from perseid.topics.admin import TopicReader
+    from perseid.topics.log import LogReader
+
+LOG_S = 60.0  # for reading the token log, and the end of a ledger
+NOTE_S = 5.0  # between two notes about the progress of a run
+CONTROLLED_MAX = 20  # epochs with differences that the recorded revision runs again
+
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user asks for. `revision`: `--rev`, None for the recorded one.
+
+    `folder`: the audit's own, for state logs, scratch and outputs. `tolerances`: by column.
+    """
+
+    job: str
+    request: Request
+    folder: Path
+    cores: int
+    revision: str | None = None
+    tolerances: Tolerances | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is audited. `recorded`: None if the files of that revision are gone."""
+
+    span: Range
+    audited: Program
+    recorded: Program | None
+
+    @property
+    def own(self) -> bool:
+        """Whether the audited files are the recorded ones."""
+        return self.recorded is not None and self.audited.archive == self.recorded.archive
+
+
+@dataclass
+class Watched:
+    """What one run has made, compared epoch by epoch with the ledgers.
+
+    `look`: what differs is looked at record by record; None: not of a control. `unequal`: what
+    differs by more than a tolerance. `made`: what it made of the operator partitions' epochs that
+    differ, by epoch and gid.
+    """
+
+    span: Range
+    ledgers: PastLedgers
+    outputs: Path
+    note: Note
+    look: Look | None
+    unequal: list[Unequal] = field(default_factory=list)
+    made: dict[tuple[int, int], tuple[Made, ...]] = field(default_factory=dict)
+    _noted_s: float = field(default_factory=time.monotonic)
+
+    def ran(self, order: EpochOrder, done: TaskReport) -> None:
+        epoch = order.token.epoch
+        if epoch >= self.span.first_epoch:
+            found = self.ledgers.ran(order, done)
+            if found and self.look is not None:
+                found = self.look.differing(found, self.ledgers.near(epoch))
+            self.unequal += found
+            differ = {(one.operator, one.partition) for one in found}
+            for task in self.ledgers.layout.ledger_tasks:
+                if (task.operator, task.partition) in differ:
+                    self.made[epoch, task.gid] = done.partitions[task.gid].made or ()
+        shutil.rmtree(self.outputs / str(epoch), ignore_errors=True)
+        if time.monotonic() - self._noted_s > NOTE_S:
+            self._noted_s = time.monotonic()
+            self.note(f"epoch {epoch} of {self.span.last_epoch}, {len(self.unequal)} differences")
+
+    @property
+    def controlled_to(self) -> int:
+        """The last epoch that a control has to run."""
+        epochs = sorted({epoch for epoch, _ in self.made})
+        return epochs[:CONTROLLED_MAX][-1]
+
+
+@dataclass
+class Again:
+    """A second run of the same files, compared with what the first one made where it differed."""
+
+    first: Watched
+    outputs: Path
+    unsteady: list[str] = field(default_factory=list)
+
+    def ran(self, order: EpochOrder, done: TaskReport) -> None:
+        epoch = order.token.epoch
+        for task in self.first.ledgers.layout.ledger_tasks:
+            before = self.first.made.get((epoch, task.gid))
+            if before is None:
+                continue
+            one = {(m.topic, m.partition): m for m in before}
+            two = {(m.topic, m.partition): m for m in done.partitions[task.gid].made or ()}
+            self.unsteady += [
+                f"operator {task.operator}, partition {task.partition}, epoch {epoch}, "
+                f"{topic}[{number}]: {shown(one.get((topic, number)))} in the first run, and "
+                f"{shown(two.get((topic, number)))} in the second"
+                for topic, number in sorted(one.keys() | two.keys())
+                if total(one.get((topic, number))) != total(two.get((topic, number)))
+            ]
+        shutil.rmtree(self.outputs / str(epoch), ignore_errors=True)
+
+
+class Auditor:
+    """Audits one job. `settings`: the deployment as `running.apart` gives it."""
+
+    def __init__(
+        self, deployment: Deployment, registry: Registry, topics: TopicReader, clock: Clock,
+        asked: Asked, note: Note,
+    ) -> None:  # fmt: skip
+        self.settings = apart(deployment, asked.job, asked.folder, asked.cores)
+        self._registry, self._topics, self._clock = registry, topics, clock
+        self._asked, self._note = asked, note
+        self._runs = 0
+
+    def audit(self) -> Audit:
+        """Raises RefusedError where nothing can be audited, and what ends a run."""
+        started_s = self._clock.monotonic_s()
+        subject = self.subject()
+        span = subject.span
+        self._note(
+            f"{self._asked.job}: epochs {span.first_epoch} to {span.last_epoch} of revision "
+            f"{span.revision}, from {span.base}, audited with {subject.audited.revision}"
+        )
+        facts = Facts(
+            span.revision, subject.audited.revision, span.first_epoch, span.last_epoch,
+            gone=input_faults.missing(span.tokens.values(), self._topics),
+            environment=self._environment(subject),
+        )  # fmt: skip
+        if facts.gone:
+            return self._audit(subject, facts, started_s)
+        with self._spark() as spark:
+            watched, run = self._watch(spark, subject, subject.audited, span.last_epoch)
+            try:
+                _end(run, watched)
+            except PerseidError as error:
+                if input_faults.has_changed(error):
+                    facts = replace(facts, input_changed=str(error))
+                elif input_faults.is_gone(error):
+                    facts = replace(facts, gone=str(error))
+                else:
+                    raise
+            else:
+                if watched.unequal:
+                    differs = _first([_text(watched.unequal[0])], len(watched.unequal))
+                    repeated = self._repeated(spark, subject, watched)
+                    facts = replace(facts, differs=differs, repeated=repeated)
+        return self._audit(subject, facts, started_s, watched, run)
+
+    # Before the run -----------------------------------------------------------------------------
+
+    def subject(self) -> Subject:
+        """What the request names; RefusedError if it cannot be audited."""
+        job = self._asked.job
+        stored = self._registry.job_entry(job)
+        if stored is None:
+            known = ", ".join(sorted(self._registry.jobs())) or "none"
+            raise RefusedError(f"there is no job {job}; the applied jobs are: {known}")
+        entry, plan = stored.value, self._registry.plan(job)
+        if plan is None or plan.job_uuid != entry.uuid:
+            raise RefusedError(f"{job} has never run, so it has no past; `perseid jobs show {job}`")
+        span = self._range(entry, plan)
+        recorded = programs.recorded(span.revision, entry, plan)
+        audited = recorded
+        if self._asked.revision is not None:
+            audited = programs.named(self._asked.revision, job, recorded, self.settings)
+        if audited is None:
+            raise RefusedError(
+                f"the files of revision {span.revision} of {job}, of these epochs, are not known "
+                "any more: another one is applied by now; name them with --rev REPO@REV"
+            )
+        spec = programs.read(audited, self.settings)
+        if recorded is not None and audited != recorded:
+            before = programs.read(recorded, self.settings)
+            programs.refuse_other_partitions(job, span.layout, before, spec)
+        return Subject(span, audited, recorded)
+
+    def _range(self, entry: JobEntry, plan: Plan) -> Range:
+        from perseid.topics.log import KafkaLogReader
+
+        job = self._asked.job
+        brokers = self.settings.brokers(job)
+        tokens = names.tokens(job), 0
+        start, end = self._topics.starts([tokens])[tokens], self._topics.ends([tokens])[tokens]
+        with closing(KafkaLogReader(brokers)) as logs:
+            entries = logs.read_range(*tokens, start, end, timeout_s=LOG_S)
+            past = ranges.past(
+                ((e.offset, codec.decode_token(tokens[0], e.offset, e.value)) for e in entries),
+                trimmed=start > 0,
+            )
+            committed = self._committed(entry, plan, logs)
+        pointers = self._registry.pointers(job)
+        kept = pointers.pointers if pointers and pointers.job_uuid == entry.uuid else ()
+        return ranges.resolve(
+            self._asked.request, past, kept, job=job, committed_epoch=committed,
+            now_ms=self._clock.wall_ms(),
+        )  # fmt: skip
+
+    def _committed(self, entry: JobEntry, plan: Plan, logs: LogReader) -> int:
+        """The last epoch that all ledger partitions of the plan's layout have."""
+        from perseid.topics.ledger import LedgerReader
+
+        program = programs.Program(plan.revision, plan.archive)
+        tasks = layouts.build(programs.read(program, self.settings), plan.layout).ledger_tasks
+        numbers = [task.ledger for task in tasks if task.ledger is not None]
+        if not numbers:
+            raise RefusedError(f"{entry.name} has no sinks, so there is no output to compare")
+        reader = LedgerReader(logs, self._topics)
+        found = reader.last_of(entry.name, entry.uuid, numbers, timeout_s=LOG_S)
+        return min(record.epoch if record is not None else 0 for record in found.values())
+
+    # Runs ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _spark(self) -> Iterator[SparkSession]:
+        from perseid.worker.spark.session import open_session
+
+        spark = open_session(
+            self.settings.master, self.settings.cores, f"perseid-audit-{self._asked.job}",
+            self._asked.folder / "spark", None, self.settings.spark,
+        )  # fmt: skip
+        try:
+            yield spark
+        finally:
+            spark.stop()
+            for number in range(self._runs):  # not earlier: its processes fold state logs
+                shutil.rmtree(self._run_folder(number + 1), ignore_errors=True)
+
+    def _watch(
+        self, spark: SparkSession, subject: Subject, program: Program, last: int, *,
+        looks: bool = True,
+    ) -> tuple[Watched, AuditRun]:  # fmt: skip
+        from perseid.topics.ranges import ColumnReader
+
+        span, spec = subject.span, programs.read(program, self.settings)
+        reader = ColumnReader(self.settings.brokers(self._asked.job))
+        ledgers = PastLedgers(
+            self._asked.job, span.job_uuid, layouts.build(spec, span.layout), first_offset(span),
+            reader, self._topics,
+        )  # fmt: skip
+        folder = self._folder()
+        outputs = folder / "outputs"
+        look = Look(spec, outputs, reader, self._asked.tolerances) if looks else None
+        watched = Watched(span, ledgers, outputs, self._note, look)
+        return watched, self._run(spark, subject, program, last, folder, watched.ran)
+
+    def _run(
+        self, spark: SparkSession, subject: Subject, program: Program, last: int, folder: Path,
+        ran: Callable[[EpochOrder, TaskReport], None],
+    ) -> AuditRun:  # fmt: skip
+        plan = plan_of(self._asked.job, program.archive, subject.span)
+        return AuditRun(spark, self.settings, plan, last, folder, ran)
+
+    def _folder(self) -> Path:
+        self._runs += 1
+        return self._run_folder(self._runs)
+
+    def _run_folder(self, number: int) -> Path:
+        return self._asked.folder / f"run-{number}"
+
+    def _repeated(self, spark: SparkSession, subject: Subject, watched: Watched) -> str | None:
+        """Where two runs of the recorded revision differ; None if its files are gone.
+
+        What it committed counts as one of them, if it makes that again.
+        """
+        if subject.recorded is None:
+            return None
+        last, first = watched.controlled_to, watched
+        if not subject.own:
+            self._note(f"revision {subject.span.revision} runs as a control, up to epoch {last}")
+            first, run = self._watch(spark, subject, subject.recorded, last, looks=False)
+            _end(run, first)
+            if not first.unequal:
+                return ""
+            last = first.controlled_to
+        self._note(f"revision {subject.span.revision} runs a second time, up to epoch {last}")
+        folder = self._folder()
+        again = Again(first, folder / "outputs")
+        self._run(spark, subject, subject.recorded, last, folder, again.ran).run()
+        return _first(again.unsteady)
+
+    # After the runs -----------------------------------------------------------------------------
+
+    def _environment(self, subject: Subject) -> dict[str, str]:
+        return environment.of(archives(Path(self.settings.state)) / subject.audited.archive)
+
+    def _audit(
+        self, subject: Subject, facts: Facts, started_s: float, watched: Watched | None = None,
+        run: AuditRun | None = None,
+    ) -> Audit:  # fmt: skip
+        span = subject.span
+        look = watched.look if watched is not None else None
+        if watched is not None and look is not None:
+            facts = replace(facts, compared=look.compared(watched.ledgers.comparison))
+        found, reasons = verdict.judged(facts)
+        return Audit(
+            job=self._asked.job,
+            job_uuid=span.job_uuid,
+            revision=span.revision,
+            audited=subject.audited.revision,
+            first_epoch=span.first_epoch,
+            last_epoch=span.last_epoch,
+            from_ms=span.from_ms,
+            to_ms=span.to_ms,
+            base=span.base,
+            verdict=found,
+            reasons=reasons,
+            compared=facts.compared,
+            causes=look.causes.found() if look is not None else (),
+            records_in=run.records_in if run is not None else 0,
+            epochs=run.epochs if run is not None else 0,
+            seconds=round(self._clock.monotonic_s() - started_s, 3),
+            time_ms=self._clock.wall_ms(),
+            version=this_build().version,
+            environment=dict(facts.environment),
+            recorded=dict(facts.recorded),
+        )
+
+
+def _end(run: AuditRun, watched: Watched) -> None:
+    with closing(watched.ledgers):
+        run.run()
+
+
+def _text(one: Unequal) -> str:
+    return f"{one}: {shown(one.made)} now, and {shown(one.committed)} committed"
+
+
+def _first(places: Sequence[str], count: int | None = None) -> str:
+    """The first place of `count`, for users; "" of none."""
+    if not places:
+        return ""
+    more = (len(places) if count is None else count) - 1
+    return places[0] + (f" (and {more} more places)" if more else "")
+
+
+def first_offset(span: Range) -> int:
+    """Of the token of the first compared epoch."""
+    return next(at for at, token in span.tokens.items() if token.epoch == span.first_epoch)

@@ -1,0 +1,85 @@
+"""Which files an audit runs: those of the recorded revision, or those that the user names."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perseid.errors import BadInputError, RefusedError
+from perseid.jobs.model import layout as layouts
+from perseid.jobs.model.trees import archive, open_archive, sha256, unpack
+from perseid.jobs.repository import job_folders
+from perseid.jobs.validation import parse
+from perseid.replay.running import archives
+
+if TYPE_CHECKING:
+    from perseid.jobs.model.layout import Layout
+    from perseid.jobs.model.spec import JobSpec
+    from perseid.records import Deployment, JobEntry, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The files of a revision, by the SHA-256 of their archive."""
+
+    revision: str
+    archive: str
+
+
+def recorded(revision: str, entry: JobEntry, plan: Plan | None) -> Program | None:
+    """The revision that the tokens name; None if no entry has its archive any more."""
+    known = [(entry.revision, entry.archive)]
+    if plan is not None and plan.job_uuid == entry.uuid:
+        known.append((plan.revision, plan.archive))
+    return next((Program(name, sha) for name, sha in known if name == revision), None)
+
+
+def named(text: str, job: str, known: Program | None, deployment: Deployment) -> Program:
+    """What `--rev` names: the recorded revision, or the job's folder at REPO[@REV].
+
+    `deployment`: as `running.apart` gives it; the files of a folder are put into its archives.
+    """
+    if known is not None and text in {known.revision, known.archive}:
+        return known
+    try:
+        with job_folders.validated(job_folders.find(text)) as jobs:
+            mine = [found.tree for found in jobs if found.spec.name == job]
+    except BadInputError as error:
+        raise RefusedError(f"--rev {text} cannot be audited: {error}") from error
+    if not mine:
+        raise RefusedError(
+            f"--rev {text}: has no job {job}, expected its folder as `perseid jobs apply` takes it"
+        )
+    sha = sha256(archive(mine[0].files))
+    if known is not None and sha == known.archive:
+        return known
+    folder = archives(Path(deployment.state)) / sha
+    if not folder.is_dir():
+        fresh = folder.with_name(f"{sha}.new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        unpack(mine[0].files, fresh)
+        fresh.rename(folder)
+    return Program(mine[0].revision, sha)
+
+
+def read(program: Program, deployment: Deployment) -> JobSpec:
+    """The job of a program, unpacked where its run will find it."""
+    folder = open_archive(deployment.store, program.archive, archives(Path(deployment.state)))
+    return parse.load(folder)
+
+
+def refuse_other_partitions(job: str, number: int, before: JobSpec, now: JobSpec) -> None:
+    """RefusedError if outputs could not be compared by operator partition, as ledgers have them."""
+    missing = _written(layouts.build(before, number)) ^ _written(layouts.build(now, number))
+    if missing:
+        raise RefusedError(
+            f"the revision to audit does not write {job}'s outputs by the same operator partitions "
+            f"as the recorded one: {', '.join(sorted(missing)[:5])}; an audit compares them one by "
+            "one, so keep the operators before sinks and their parallelism"
+        )
+
+
+def _written(layout: Layout) -> set[str]:
+    return {f"{task.label} (ledger {task.ledger})" for task in layout.ledger_tasks}

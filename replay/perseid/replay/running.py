@@ -1,0 +1,290 @@
+"""The run of an audit: past epochs again, muted, in this process, with a Spark of its own.
+
+The life is that of every fragment (`perseid.engine.fragment`), over another host and runtime. All
+operator partitions are one fragment, also those of a spread job: the rows of an epoch come in the
+order of their origins, wherever they were made. State logs, scratch and outputs are in folders of
+the audit. Of the job it reads the token log, the sources and the checkpoint store, and it writes
+nothing: no progress, no lease, no transactional id. So it needs no query either: a record of the
+token log that is there is taken.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from perseid import logs
+from perseid.engine.feed import READ_TIMEOUT_S
+from perseid.engine.fragment import FragmentLife
+from perseid.engine.last_word import LastWord
+from perseid.errors import PermanentError, RetryableError
+from perseid.jobs.environments import activating, own_code
+from perseid.jobs.environments.installing import Environments
+from perseid.jobs.model import layout as layouts
+from perseid.jobs.model.trees import open_archive
+from perseid.records import AUDIT, WHOLE, Assignment, CheckpointPointer, Plan
+from perseid.topics import names
+from perseid.topics.records import EpochDone
+from perseid.worker.dataflow import graph
+from perseid.worker.dataflow.context import FragmentContext
+from perseid.worker.dataflow.failures import classify
+from perseid.worker.epoch import flow
+from perseid.worker.spark import restoring
+from perseid.worker.spark.epochs import EpochRunner
+from perseid.worker.spark.session import local_cores
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from perseid.engine.agreement import RestoreOrder
+    from perseid.engine.feed import TokenHistory
+    from perseid.engine.order import EpochOrder
+    from perseid.engine.resume import Restored
+    from perseid.engine.task_report import Reads, TaskReport
+    from perseid.errors import PerseidError
+    from perseid.jobs.model.spec import JobSpec
+    from perseid.records import Deployment
+    from perseid.replay.ranges import Range
+    from perseid.topics.admin import TopicReader
+    from perseid.topics.log import LogReader
+    from perseid.topics.records import ProgressRecord, Token
+
+log = logging.getLogger("perseid.replay")
+GENERATION = 1  # of every audit: its logs have no earlier owner
+TOKENS_MAX = 500  # of one read of the token log
+
+Ran = Callable[["EpochOrder", "TaskReport"], None]  # called after each epoch of a run
+
+
+def plan_of(job: str, archive: str, span: Range) -> Plan:
+    """The plan of an audit: the files of `archive` run the epochs of `span`.
+
+    It has the revision that the tokens name, whatever the files are.
+    """
+    pointer = span.checkpoint
+    own = Assignment(WHOLE, None, "audit", GENERATION, role=AUDIT, from_epoch=span.base_epoch)
+    return Plan(
+        job, span.job_uuid, GENERATION, span.revision, archive, span.layout, span.base_epoch,
+        span.base_offset, (own,), (pointer,) if pointer is not None else (),
+        rescaled=span.redistributed,
+    )  # fmt: skip
+
+
+def apart(deployment: Deployment, job: str, folder: Path, cores: int) -> Deployment:
+    """The deployment as an audit sees it: its own state, and clients that a quota can name."""
+    return deployment.model_copy(update={
+        "state": str(folder / "state"), "master": f"local[{cores},4]", "cores": cores,
+        "kafka_client": f"perseid-audit-{job}",
+    })  # fmt: skip
+
+
+class AuditRuntime:
+    """`perseid.engine.fragment.Runtime` of an audit."""
+
+    def __init__(
+        self, runner: EpochRunner, plan: Plan, tokens: LogReader, topics: TopicReader, last: int,
+        ran: Ran,
+    ) -> None:  # fmt: skip
+        self.runner, self.plan, self.tokens, self.topics = runner, plan, tokens, topics
+        self.layout = runner.context.layout
+        self._last, self._ran = last, ran
+        self._done: TaskReport | None = None
+        self._folded: list[CheckpointPointer] = []  # newest first, two at most
+
+    @property
+    def spec(self) -> JobSpec:
+        return flow.spec_of(self.runner.context.job_folder)
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    def fence(self) -> None:
+        """Makes the folders of its logs, which have no other owner."""
+        restoring.fence(self.runner)
+
+    def promoted(self, plan: Plan) -> NoReturn:
+        raise PermanentError(f"an audit of {plan.job} never becomes its primary")
+
+    def prepare(self, _base_offset: int) -> Callable[[], None]:
+        self.runner.prepare()
+        return lambda: None
+
+    def ledgers(self) -> NoReturn:
+        raise PermanentError("an audit fences no one: it begins after its own lowest epoch")
+
+    def restore(self, order: RestoreOrder, gids: Sequence[int]) -> list[Restored]:
+        return restoring.restore(self.runner, order, gids)
+
+    def begin(self, past: TokenHistory, done_epoch: int) -> None:
+        """Nothing: there is no query, and no buffer."""
+
+    def read_again(self, token: Token) -> Reads:
+        raise PermanentError(f"epoch {token.epoch}: an audit reports no event times")
+
+    def known(self, _now: bool) -> tuple[CheckpointPointer, ...]:
+        """Where its state logs were folded: earlier entries are not needed, as of a checkpoint."""
+        return tuple(self._folded)
+
+    def execute(self, order: EpochOrder, record: bytes) -> tuple[TaskReport, int]:
+        logs.bind(job=self.plan.job, epoch=order.token.epoch)
+        started_s = time.monotonic()
+        done = self._done = self.runner.run(order, record)
+        return done, round((time.monotonic() - started_s) * 1000)
+
+    def after(self, order: EpochOrder) -> None:
+        self.runner.clean()
+        assert self._done is not None, "the epoch has run"
+        token = order.token
+        if token.checkpoint:
+            self._folded[:] = [
+                CheckpointPointer(token.epoch, 0, token.layout, token.revision, order.token_offset,
+                                  "", 0, 0, token.time_ms),
+                *self._folded[:1],
+            ]  # fmt: skip
+        self._ran(order, self._done)
+
+    def take_over_orders(self) -> None:
+        """Nothing: an audit orders no checkpoint part."""
+
+    def follow(self, life: FragmentLife) -> None:
+        topic = names.tokens(self.plan.job)
+        while life.epoch < self._last:
+            found = self.tokens.read_from(
+                topic, 0, life.offset, max_records=TOKENS_MAX, timeout_s=READ_TIMEOUT_S
+            )
+            if not found:
+                raise RetryableError(
+                    f"{topic}: no record at offset {life.offset}, before the token of epoch "
+                    f"{self._last}; is the broker up?"
+                )
+            for entry in found:
+                if life.epoch < self._last:
+                    life.take(entry.offset, entry.value)
+
+
+@dataclass
+class _Kept:
+    """The progress reports of an audit, which no coordinator gets."""
+
+    reports: list[ProgressRecord] = field(default_factory=list)
+
+    def append(self, record: ProgressRecord) -> int:
+        self.reports.append(record)
+        return len(self.reports)
+
+
+class AuditRun:
+    """One run of past epochs. `folder`: its own; `ran`: called after each epoch."""
+
+    stopping = False
+
+    def __init__(
+        self, spark: SparkSession, deployment: Deployment, plan: Plan, last: int, folder: Path,
+        ran: Ran,
+    ) -> None:  # fmt: skip
+        """`deployment`: as `apart` gives it; archives and packages of its runs are shared.
+
+        `last`: the epoch after which it ends.
+        """
+        self._spark, self._plan, self._last, self._folder = spark, plan, last, folder
+        self._deployment = deployment
+        self._ran, self._kept = ran, _Kept()
+        self._incarnation = f"audit-{secrets.token_hex(4)}"
+        self._token = secrets.token_hex(16)  # marks errors of its tasks (`errors.carried`)
+        self._error: PerseidError | None = None
+
+    @property
+    def outputs(self) -> Path:
+        """What its sinks would have sent (`worker.sink.kept_outputs`)."""
+        return self._folder / "outputs"
+
+    @property
+    def records_in(self) -> int:
+        """The records that its epochs have read."""
+        ends = (report for report in self._kept.reports if isinstance(report, EpochDone))
+        return sum(end.rows_in for end in ends)
+
+    @property
+    def epochs(self) -> int:
+        """How many have run."""
+        return sum(isinstance(report, EpochDone) for report in self._kept.reports)
+
+    def run(self) -> None:
+        """Runs to the end of the span; raises what ended it earlier."""
+        from perseid.topics.admin import TopicAdmin
+        from perseid.topics.log import KafkaLogReader
+
+        brokers = self._deployment.brokers(self._plan.job)
+        self._topics = TopicAdmin(brokers)
+        progress = LastWord(
+            self._plan.job, self._kept, self._topics, partial(KafkaLogReader, brokers)
+        )
+        life = FragmentLife(self._plan, self._incarnation, progress, self)
+        if life.run() is not None:
+            assert self._error is not None, "a life that failed was classified"
+            raise self._error
+
+    # Host of its life ---------------------------------------------------------------------------
+
+    def wait(self, _seconds: float) -> bool:
+        return self.stopping
+
+    def meanwhile(self, work: Callable[[], None]) -> Callable[[], None]:
+        work()
+        return lambda: None
+
+    def classified(self, error: BaseException) -> PerseidError:
+        if not isinstance(error, Exception):  # the user ends it
+            raise error
+        self._error = classify(error, self._token)
+        return self._error
+
+    @contextmanager
+    def opened(self) -> Iterator[AuditRuntime]:
+        from perseid.topics.log import KafkaLogReader
+
+        with ExitStack() as held:
+            brokers = self._deployment.brokers(self._plan.job)
+            tokens = held.enter_context(closing(KafkaLogReader(brokers)))
+            runner = held.enter_context(closing(EpochRunner(self._spark, self._context(held))))
+            yield AuditRuntime(runner, self._plan, tokens, self._topics, self._last, self._ran)
+
+    def _context(self, held: ExitStack) -> FragmentContext:
+        plan, deployment = self._plan, self._deployment
+        folder = open_archive(deployment.store, plan.archive, archives(Path(deployment.state)))
+        spec = flow.spec_of(folder)
+        if not deployment.jobs_allow_code:
+            own_code.refuse(spec, folder)
+        packages = held.enter_context(Environments.of(deployment).lease(folder))
+        activating.use(folder, packages)
+        layout = layouts.build(spec, plan.layout)
+        return FragmentContext(
+            deployment=deployment.model_copy(update={"state": str(self._folder / "state")}),
+            job=plan.job,
+            job_uuid=plan.job_uuid,
+            generation=plan.generation,
+            incarnation=self._incarnation,
+            revision=plan.revision,
+            archive=plan.archive,
+            folder=str(folder),
+            layout=layout,
+            base_epoch=plan.base_epoch,
+            lanes=local_cores(deployment.master),
+            one_task_each=graph.build(spec, layout).has_late_sql,
+            rescaled=plan.rescaled,
+            environment=str(packages or ""),
+            outputs=str(self.outputs),
+            token=self._token,
+        )
+
+
+def archives(state: Path) -> Path:
+    """Where an audit unpacks revisions, below its `Deployment.state`."""
+    return state / "archives"

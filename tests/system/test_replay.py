@@ -1,0 +1,122 @@
+"""Audits of a job on a whole cluster: what they find is compared with what was done to the job."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perseid.registry import Registry
+from perseid.testing.running import RunningCluster
+from perseid.testing.stack import Ran
+from perseid.topics import names
+from perseid.topics.admin import TopicAdmin
+from support.ranks import RankedJob
+
+AUDIT_S = 400.0  # a Spark starts next to two busy ones
+LOAD = 1500  # rows: five epochs at least
+
+
+def audit(running: RunningCluster, job: RankedJob, *arguments: str) -> Ran:
+    return running.run("replay", job.name, *arguments, timeout_s=AUDIT_S)
+
+
+def found(ran: Ran, code: int) -> dict[str, Any]:
+    assert ran.code == code, f"{ran.code} {ran.document} {ran.stderr[-4000:]}"
+    document: dict[str, Any] = ran.document
+    return document
+
+
+def ends(running: RunningCluster, job: str) -> dict[tuple[str, int], int]:
+    """Of the topics that a run of the job writes in each epoch."""
+    topics = TopicAdmin(running.kafka)
+    infos = topics.describe([names.tokens(job), names.ledger(job), f"{job}-out"])
+    places = [(name, p) for name, info in infos.items() for p in range(info.partitions)]
+    return topics.ends(places, committed=False)
+
+
+def generation(running: RunningCluster, job: str) -> int:
+    registry = Registry.connect(running.cluster.deployment)
+    try:
+        return registry.generation(job)
+    finally:
+        registry.close()
+
+
+@pytest.mark.parametrize("spread", [1, 2])
+def test_a_past_with_deaths_is_equal_and_what_a_revision_changes_is_found(
+    running: RunningCluster, tmp_path: Path, spread: int
+) -> None:
+    job = RankedJob(running, tmp_path, f"audited{spread}")
+    running.wait_workers(2)
+    job.apply(spread=spread)
+    running.keep_tokens(job.name)
+    job.feed(LOAD)
+    running.kill(running.worker_of(job.name) if spread == 1 else "w1")
+    job.feed(LOAD)
+    job.judge()
+    rows = len(job.rows)
+    checkpoint = running.do("checkpoint", job.name)["checkpoint"]["epoch"]
+    job.feed(LOAD)
+    job.judge()
+
+    before = ends(running, job.name), generation(running, job.name)
+    equal = found(audit(running, job, "--epochs", "1:"), 0)
+    assert (equal["verdict"], equal["base"], equal["first_epoch"]) == ("equal", "scratch", 1)
+    assert equal["records_in"] == len(job.rows)
+    (compared,) = equal["compared"]
+    assert (compared["topic"], compared["by"]) == (f"{job.name}-out", "ledger")
+    assert compared["records"] == len(job.rows)
+    assert equal["causes"] == []
+    assert (ends(running, job.name), generation(running, job.name)) == before
+
+    later = found(audit(running, job, "--epochs", f"{checkpoint + 1}:"), 0)
+    assert later["verdict"] == "equal"
+    assert later["base"] == f"checkpoint {checkpoint}"
+    assert later["records_in"] == later["compared"][0]["records"] == LOAD
+
+    other = tmp_path / "other"
+    shutil.copytree(tmp_path, other, ignore=shutil.ignore_patterns("other"))
+    code = (other / "ranks.py").read_text()
+    changed = code.replace(
+        "[VERSION] * rows.num_rows", f"[VERSION + (i >= {rows}) for i in batch['i'].to_pylist()]"
+    )
+    assert changed != code
+    (other / "ranks.py").write_text(changed)
+    diverged = found(audit(running, job, "--epochs", "1:", "--rev", str(other)), 1)
+    assert diverged["verdict"] == "diverged"
+    (cause,) = diverged["causes"]
+    assert (cause["operator"], cause["kind"], cause["fields"]) == ("second", "value", ["version"])
+    begun = min(t.epoch for t in running.tokens(job.name) if t.epoch > checkpoint and t.records)
+    assert (cause["first_epoch"], cause["records"]) == (begun, LOAD)
+    assert "operator second" in diverged["reasons"][0]
+    assert {sample["operator"] for sample in cause["samples"]} == {"second"}
+    running.do("jobs", "remove", job.name, "--purge")
+
+
+def test_code_that_reads_a_clock_is_found_before_a_revision_is_blamed(
+    running: RunningCluster, tmp_path: Path
+) -> None:
+    job = RankedJob(running, tmp_path, "clocked")
+    job.apply(spread=1)
+    running.keep_tokens(job.name)
+    job.feed(LOAD)
+    running.wait_caught_up(job.name)
+    before = running.tokens(job.name)[-1].revision
+    first = running.tokens(job.name)[-1].epoch
+    code = tmp_path / "ranks.py"
+    code.write_text(code.read_text().replace("VERSION = 1", "import time\n")
+                    .replace("[VERSION]", "[time.time_ns()]"))  # fmt: skip
+    running.apply(tmp_path)
+    job.feed(LOAD)
+    running.wait_caught_up(job.name, above_epoch=first)
+    refused = audit(running, job, "--epochs", f"{first}:")
+    assert refused.code == 3, refused.stderr
+    assert "revisions" in refused.stderr
+    begun = min(t.epoch for t in running.tokens(job.name) if t.revision != before)
+    clocked = found(audit(running, job, "--epochs", f"{begun}:"), 1)
+    assert clocked["verdict"] == "not_deterministic"
+    assert "operator second" in clocked["reasons"][0]
+    running.do("jobs", "remove", job.name, "--purge")
