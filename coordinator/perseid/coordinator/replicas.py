@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import median
 
 from perseid.coordinator import placement
 from perseid.coordinator.actions import Action, PutPlan
@@ -26,7 +27,8 @@ from perseid.topics.records import EpochDone, FragmentState
 
 LAG_MAX = 5  # epochs that a replica may have to run and still takes over in a moment
 FAR = 200  # epochs that take longer to run than a new beginning at a checkpoint
-PACED_S = 0.25  # from one token to the next while a replica catches up
+PACE = 2.5  # usual epochs from one token to the next while a replica catches up
+PACE_MAX_S = 1.0  # if that is less
 PACED_MAX_S = 60.0
 NO_WORKER = "no other worker is live"
 
@@ -121,12 +123,14 @@ def is_paced(job: JobState, now: Now) -> bool:
 
     A replica runs short epochs hardly faster than its primary, and longer ones in the same time.
     """
-    if job.inputs.has_backlog or now.monotonic_s - job.chain.issued_s >= PACED_S:
+    late = [
+        own for own in _running(job) if _lag(job, own) > LAG_MAX
+        and now.monotonic_s - job.standby.of(own.fragment).since_s < PACED_MAX_S
+    ]  # fmt: skip
+    if not late or not job.inputs.recent or job.inputs.has_backlog:
         return False
-    return any(
-        _lag(job, own) > LAG_MAX and now.monotonic_s - job.standby.of(own.fragment).since_s
-        < PACED_MAX_S for own in _running(job)
-    )  # fmt: skip
+    usual_s = median(done.duration_ms for done in job.inputs.recent) / 1000
+    return now.monotonic_s - job.chain.issued_s < min(PACE * usual_s, PACE_MAX_S)
 
 
 def checkpoint_above(job: JobState) -> int:

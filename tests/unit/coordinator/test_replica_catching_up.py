@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perseid.coordinator import replicas
 from perseid.coordinator.job.ownership import Condition
-from perseid.coordinator.replicas import FAR, LAG_MAX, PACED_MAX_S, PACED_S
+from perseid.coordinator.replicas import FAR, LAG_MAX, PACE, PACED_MAX_S
 from perseid.errors import FencedError
 from perseid.jobs.model.spec import CheckpointSpec
 from perseid.records import WHOLE
@@ -20,6 +20,7 @@ from support.replicated_job import (
     replicated_spec,
 )
 
+PACED_S = PACE * 0.1  # epochs take 100 ms (`World.work`)
 RARELY = PROTECTED.model_copy(update={"checkpoint": CheckpointSpec(period_s=1e9)})
 
 
