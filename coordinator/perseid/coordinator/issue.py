@@ -18,7 +18,6 @@ from perseid.coordinator import (
     holding,
     input_bytes,
     input_checks,
-    replicas,
     token_time,
     watermark,
 )
@@ -57,8 +56,6 @@ def next_token(
     first = _first_of_its_revision(job)
     wanted = job.inputs.backlog or idle or checkpoints.asked(job, now)
     if not (wanted or (first and _from_the_end(job)) or watermark.moves(job)):
-        return None
-    if replicas.is_paced(job, now):
         return None
     checkpoint = checkpoints.due(job, now)
     if holding.is_full(job) and not checkpoint:

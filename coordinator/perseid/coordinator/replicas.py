@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from statistics import median
 
 from perseid.coordinator import placement
 from perseid.coordinator.actions import Action, PutPlan
@@ -27,9 +26,6 @@ from perseid.topics.records import EpochDone, FragmentState
 
 LAG_MAX = 5  # epochs that a replica may have to run and still takes over in a moment
 FAR = 200  # epochs that take longer to run than a new beginning at a checkpoint
-PACE = 2.5  # usual epochs from one token to the next while a replica catches up
-PACE_MAX_S = 1.0  # if that is less
-PACED_MAX_S = 60.0
 NO_WORKER = "no other worker is live"
 
 Step = tuple[JobState, list[Action]]
@@ -116,21 +112,6 @@ def _lives(job: JobState, replica: Assignment) -> bool:
 
 
 # -- catching up ---------------------------------------------------------------------------------
-
-
-def is_paced(job: JobState, now: Now) -> bool:
-    """Whether the next token is early, while a replica that was restored catches up.
-
-    A replica runs short epochs hardly faster than its primary, and longer ones in the same time.
-    """
-    late = [
-        own for own in _running(job) if _lag(job, own) > LAG_MAX
-        and now.monotonic_s - job.standby.of(own.fragment).since_s < PACED_MAX_S
-    ]  # fmt: skip
-    if not late or not job.inputs.recent or job.inputs.has_backlog:
-        return False
-    usual_s = median(done.duration_ms for done in job.inputs.recent) / 1000
-    return now.monotonic_s - job.chain.issued_s < min(PACE * usual_s, PACE_MAX_S)
 
 
 def checkpoint_above(job: JobState) -> int:
@@ -229,14 +210,14 @@ def reported(job: JobState, record: EpochDone | FragmentState, now: Now) -> Step
         return job, []
     name, epoch = replica.fragment, min(record.epoch, job.chain.tip.epoch)
     if isinstance(record, EpochDone):
-        return _runs(job, replica, epoch, now), []
+        return _runs(job, replica, epoch), []
     job = job.with_events(*(e for e in record.events if e not in job.health.events))
     if record.state == "failed":
         return _failed(job, replica, record, now)
     if record.state == "stopped":
         why = f"worker {replica.owner} leaves"
         return replace(job, standby=job.standby.ended(name, why)), []
-    return (_runs(job, replica, epoch, now) if record.state in ("running", "repeated") else job), []
+    return (_runs(job, replica, epoch) if record.state in ("running", "repeated") else job), []
 
 
 def is_of(record: EpochDone | FragmentState, replica: Assignment) -> bool:
@@ -244,11 +225,11 @@ def is_of(record: EpochDone | FragmentState, replica: Assignment) -> bool:
     return (record.fragment, record.generation) == (replica.name, replica.generation)
 
 
-def _runs(job: JobState, replica: Assignment, epoch: int, now: Now) -> JobState:
+def _runs(job: JobState, replica: Assignment, epoch: int) -> JobState:
     standby = job.standby
     if standby.condition(replica) is Condition.RESTORING:
         job = job.with_events(f"the replica of fragment {replica.fragment} on {replica.owner} runs")
-        standby = standby.begins(replica.fragment, job.done, now.monotonic_s)
+        standby = standby.begins(replica.fragment, job.done)
     return replace(job, standby=standby.runs(replica.fragment, epoch))
 
 

@@ -160,7 +160,7 @@ class Comparison:
     def _waits(mine: _Partition) -> bool:
         return bool(mine.made) and not mine.committed
 
-    def _count(self, made: _Epoch) -> None:
+    def _count(self, made: _Epoch[Made]) -> None:
         compared, some = self._open.pop(made.token_offset, (0, False))
         now = compared + 1, some or bool(made.outputs)
         if now[0] == len(self._partitions):

@@ -112,6 +112,9 @@ class AuditRuntime:
     def promoted(self, plan: Plan) -> NoReturn:
         raise PermanentError(f"an audit of {plan.job} never becomes its primary")
 
+    def compare(self) -> NoReturn:
+        raise PermanentError(f"an audit of {self.plan.job} never becomes its primary")
+
     def prepare(self, _base_offset: int) -> Callable[[], None]:
         self.runner.prepare()
         return lambda: None

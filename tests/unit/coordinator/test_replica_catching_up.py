@@ -1,10 +1,10 @@
-"""How a replica catches up: paced tokens, a checkpoint for it, and another beginning."""
+"""How a replica catches up: a checkpoint for it, and another beginning."""
 
 from __future__ import annotations
 
 from perseid.coordinator import replicas
 from perseid.coordinator.job.ownership import Condition
-from perseid.coordinator.replicas import FAR, LAG_MAX, PACE, PACED_MAX_S
+from perseid.coordinator.replicas import FAR
 from perseid.errors import FencedError
 from perseid.jobs.model.spec import CheckpointSpec
 from perseid.records import WHOLE
@@ -15,77 +15,11 @@ from support.replicated_job import (
     PROTECTED,
     protected,
     replica,
-    replica_ends,
     replica_reports,
     replicated_spec,
 )
 
-PACED_S = PACE * 0.1  # epochs take 100 ms (`World.work`)
 RARELY = PROTECTED.model_copy(update={"checkpoint": CheckpointSpec(period_s=1e9)})
-
-
-# -- pace ----------------------------------------------------------------------------------------
-
-
-def paced(world: World, leader: Leader) -> bool:
-    """Whether input that has just arrived waits for its token."""
-    before = leader.job().chain.tip.epoch
-    world.produce(0, 10)
-    leader.poll()
-    waits = leader.job().chain.tip.epoch == before
-    leader.tick(PACED_S)
-    assert leader.job().chain.tip.epoch == before + 1
-    world.work(JOB)
-    leader.listen()
-    return waits
-
-
-def test_tokens_are_paced_while_a_replica_catches_up() -> None:
-    world, leader = protected()
-    for _ in range(LAG_MAX):
-        assert not paced(world, leader)
-    run(world, leader)
-    assert paced(world, leader)
-    replica_ends(world)
-    leader.listen()
-    assert not paced(world, leader)
-
-
-def test_a_replica_that_does_not_catch_up_paces_its_primary_no_longer() -> None:
-    world, leader = protected()
-    run(world, leader, LAG_MAX + 1)
-    assert paced(world, leader)
-    leader.tick(PACED_MAX_S)
-    world.work(JOB)
-    leader.listen()
-    assert not paced(world, leader)
-
-
-def test_one_that_restores_does_not_pace_it() -> None:
-    world, leader = protected()
-    replica_reports(world, "failed", error="disk full")
-    leader.listen()
-    leader.tick(60)
-    world.work(JOB)
-    leader.listen()
-    assert leader.job().standby.of(WHOLE).condition is Condition.RESTORING
-    run(world, leader, LAG_MAX + 1)
-    assert not paced(world, leader)
-
-
-def test_a_job_with_a_backlog_is_not_paced() -> None:
-    world, leader = protected()
-    run(world, leader, LAG_MAX + 1)
-    job, now = leader.job(), world.now
-    assert replicas.is_paced(job, now)
-    world.produce(0, 10**9)
-    leader.tick(PACED_S)
-    leader.poll()
-    assert leader.job().inputs.has_backlog
-    assert not replicas.is_paced(leader.job(), world.now)
-
-
-# -- a checkpoint, and another beginning ---------------------------------------------------------
 
 
 def placed_far(ran: int = FAR + 2, restored: int = 0) -> tuple[World, Leader]:
@@ -114,7 +48,7 @@ def placed_far(ran: int = FAR + 2, restored: int = 0) -> tuple[World, Leader]:
     assert checkpoints(world, base) == []
     replica_reports(world, "running", epoch=base)
     leader.listen()
-    leader.tick(PACED_S)
+    leader.tick(0.1)
     return world, leader
 
 

@@ -13,7 +13,6 @@ from perseid.coordinator import invariants, view
 from perseid.coordinator.api import answers, metrics
 from perseid.coordinator.job.ownership import Condition
 from perseid.coordinator.lifecycle import Phase
-from perseid.coordinator.replicas import PACE_MAX_S
 from perseid.records import MAIN, PAIR, WHOLE, LeaderInfo
 from support.coordinator import Crashed, Leader, World
 from support.coordinator_steps import run, want
@@ -253,7 +252,6 @@ def test_users_see_both_and_whether_the_job_is_protected(both: tuple[World, Lead
 def test_a_replica_that_has_much_to_run_protects_no_job(both: tuple[World, Leader]) -> None:
     world, leader = both
     for _ in range(8):
-        leader.tick(PACE_MAX_S)
         run(world, leader)
     shown = view.job_status(leader.job(), world.now)
     assert (shown["protected"], shown["unprotected"]) == (False, "its replica has 10 epochs to run")

@@ -23,7 +23,7 @@ class Follower:
 
     `failed_at`: what its primary had done at the last failure. `why`: it waits, for users.
     `placed_at`: what its primary had done when this leader placed it, else 0. `missed`: what that
-    one has done until it began to run, at `since_s`.
+    one has done until it began to run.
     """
 
     generation: int = 0
@@ -35,7 +35,6 @@ class Follower:
     why: str = ""
     placed_at: int = 0
     missed: int = 0
-    since_s: float = 0.0
     equal: int = 0  # of a gate: epochs
 
 
@@ -60,11 +59,11 @@ class Standby:
             done=replica.from_epoch, why="", placed_at=primary_done, equal=0,
         )  # fmt: skip
 
-    def begins(self, fragment: str, primary_done: int, now_s: float) -> Standby:
+    def begins(self, fragment: str, primary_done: int) -> Standby:
         """It is restored."""
         placed_at = self.of(fragment).placed_at
         missed = max(primary_done - placed_at, 0) if placed_at else 0
-        return self._with(fragment, condition=Condition.RUNNING, missed=missed, since_s=now_s)
+        return self._with(fragment, condition=Condition.RUNNING, missed=missed)
 
     def runs(self, fragment: str, epoch: int) -> Standby:
         """It has done all epochs up to `epoch`.
