@@ -11,8 +11,8 @@ from perseid.testing.running import RunningCluster
 from perseid.testing.stack import Ran
 from support.ranks import CODE, RankedJob
 
-LOAD = 1500  # rows
-EPOCHS = 5
+LOAD = 300  # rows
+EPOCHS = 3
 GATE_S = 600.0  # a restore, a Spark plan and the epochs, on two slow cores
 
 
