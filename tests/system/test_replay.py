@@ -58,7 +58,7 @@ def test_a_past_with_deaths_is_equal_and_what_a_revision_changes_is_found(
     job.feed(LOAD)
     job.judge()
     rows = len(job.rows)
-    checkpoint = running.do("checkpoint", job.name)["checkpoint"]["epoch"]
+    checkpoint = running.do("checkpoint", job.name, "--timeout", "100")["checkpoint"]["epoch"]
     job.feed(LOAD)
     job.judge()
 
