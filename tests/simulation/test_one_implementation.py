@@ -18,9 +18,9 @@ FOLDER = Path(inspect.getfile(simulation)).parent
 # Every decision of the protocol, from the token to the sink's commit and back from a failure.
 PROTOCOL = [
     "perseid.coordinator." + name for name in (
-        "adoption", "core", "checkpoints", "failing", "invariants", "issue", "leadership",
-        "lifecycle", "loading", "log_trimming", "performing", "placement", "progress", "replicas",
-        "sources", "splits", "statuses", "switching", "timing", "trimming", "watermark",
+        "adoption", "buffer_bound", "core", "checkpoints", "failing", "invariants", "issue",
+        "leadership", "lifecycle", "loading", "log_trimming", "performing", "placement", "progress",
+        "replicas", "sources", "splits", "statuses", "switching", "timing", "trimming", "watermark",
     )
 ] + [
     "perseid.engine." + name for name in (

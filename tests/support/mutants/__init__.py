@@ -58,6 +58,7 @@ DAMAGED_PARTS = Swarm(
 
 # Jobs of several fragments; of three, one has no partition of the second level.
 THREE = Shape(workers=3, hosts=1, totals=3, relays=2, sink_on_totals=True, period_s=1.0, spread=3)
+FULL = replace(THREE, buffer_bytes=20_000)
 TWO = replace(Corrected.SHAPE, spread=2)
 LARGE_SETS = Shape(workers=2, hosts=1, totals=1, relays=2, every_s=1.0, spread=2)
 LOSSES = Swarm(switch=0.02, kill_worker=0.004, kafka_lost=0.03, kafka_unanswered=0.02)
@@ -156,6 +157,10 @@ _SPREAD = (
     Planted(fragments.chunks_of_two_attempts_make_a_set, LARGE_SETS, RETRIED_SENDS),
     Planted(fragments.sets_belong_to_epochs, TWO, replace(LOSSES_AND_ERRORS, where="source")),
     Planted(fragments.checkpoints_lack_a_fragment, THREE, LOSSES),
+    Planted(fragments.sent_bytes_are_not_reported, THREE, Swarm(switch=0.02)),
+    Planted(fragments.buffers_are_counted_from_the_newest, FULL, Swarm(switch=0.02)),
+    Planted(fragments.full_buffers_wait_for_no_checkpoint, FULL, Swarm(switch=0.02)),
+    Planted(fragments.freeing_parts_build_on_older_ones, FULL, Swarm(switch=0.02)),
 )
 _OPERATORS = (
     Planted(operators.deltas_of_pools_lack_a_row, replace(SMALL, drawn="Pool"), RESTORED),

@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from perseid.coordinator import checkpoints
+from perseid.coordinator import buffer_bound, checkpoints, issue
 from perseid.coordinator.actions import WriteManifest
 from perseid.coordinator.model import JobState
-from perseid.engine import resume
+from perseid.coordinator.token_time import Now
+from perseid.engine import checkpoints as engine_checkpoints
+from perseid.engine import reports, resume
 from perseid.engine.order import EpochOrder
 from perseid.errors import RetryableError
 from perseid.jobs.model.layout import Layout, Task
@@ -19,7 +21,7 @@ from perseid.records import MAIN, Plan
 from perseid.testing.simulation import tasks
 from perseid.topics import buffer_limits, sets
 from perseid.topics.buffers import SetWriter
-from perseid.topics.records import BufferRecord
+from perseid.topics.records import BufferRecord, Token
 from perseid.topics.sets import Attempt, Sets
 from perseid.worker.dataflow import graph
 from perseid.worker.dataflow.edges import Row
@@ -51,10 +53,10 @@ def retained_outputs_are_not_sent() -> Iterator[None]:
     raise_on_send: list[Any] = []
     send = BufferOutbox.deliver
 
-    def sent(self: Any, order: EpochOrder, rows: Sequence[Row]) -> None:
+    def sent(self: Any, order: EpochOrder, rows: Sequence[Row]) -> Any:
         kept = list(rows) if not raise_on_send else []
         raise_on_send.clear()
-        send(self, order, kept)
+        return send(self, order, kept)
 
     with (
         patch.object(tasks.WatchedState, "run", mutant),
@@ -87,6 +89,44 @@ def fragments_trim_after_the_newest() -> AbstractContextManager[Any]:
         return None if newest is None else min([newest, *readers])
 
     return patch.object(buffer_limits, "floor", mutant)
+
+
+def sent_bytes_are_not_reported() -> AbstractContextManager[Any]:
+    """The end of an epoch does not report what went to buffers."""
+    return patch.object(reports, "_buffered", lambda sent: {})
+
+
+def buffers_are_counted_from_the_newest() -> AbstractContextManager[Any]:
+    """What is kept for older checkpoints than the newest counts for no bound."""
+
+    def mutant(job: JobState) -> int:
+        return job.kept[0].epoch if job.kept else 0
+
+    return patch.object(buffer_bound, "_oldest", mutant)
+
+
+def full_buffers_wait_for_no_checkpoint() -> AbstractContextManager[Any]:
+    """While a checkpoint that frees buffers is under way, tokens with input are issued."""
+    freeing = issue._freeing_token
+
+    def mutant(job: JobState, coordinator_epoch: int, now: Now) -> Token | None:
+        token = freeing(job, coordinator_epoch, now)
+        if token is not None:
+            return token
+        ranges = issue.cut_input(job, full=True)
+        return issue.make_token(job, coordinator_epoch, ranges, now, checkpoint=False)
+
+    return patch.object(issue, "_freeing_token", mutant)
+
+
+def freeing_parts_build_on_older_ones() -> AbstractContextManager[Any]:
+    """The checkpoint that frees buffers needs the files of those that are to be dropped."""
+    base_of = engine_checkpoints.base_of
+
+    def mutant(*given: Any, whole: bool) -> tuple[str, int] | None:
+        return base_of(*given, whole=False)
+
+    return patch.object(engine_checkpoints, "base_of", mutant)
 
 
 def chunks_of_two_attempts_make_a_set() -> AbstractContextManager[Any]:

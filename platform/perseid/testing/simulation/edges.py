@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -92,6 +93,23 @@ class Edges:
                 f"the token at {oldest}, needs the sets of the tokens at {lost}"
             )
 
+    def sent_bytes(self, token_offset: int) -> Counter[str]:
+        """The bytes of the token's sets, each in its smallest attempt, by the operator that reads.
+
+        Only of records that are not trimmed.
+        """
+        self.look()
+        found: Counter[str] = Counter()
+        for (topic, _), seen in self._seen.items():
+            of = names.of_buffer(job.JOB, topic)
+            if of is None or token_offset not in seen.tokens.values():
+                continue
+            for (token, _, _), attempts in seen.sent.items():
+                sizes = [_size(a) for a in attempts.values() if _is_whole(a)]
+                if token == token_offset and sizes:
+                    found[of[0]] += min(sizes)
+        return found
+
     def look_at(
         self, spec: JobSpec, layout: Layout, task: Task, order: EpochOrder, rows: Sequence[Row]
     ) -> None:
@@ -112,12 +130,20 @@ class Edges:
                 raise Defect(f"{where} runs with a set {place} that no attempt has sent so")
 
 
+def _size(records: Mapping[int, BufferRecord]) -> int:
+    return sum(len(codec.encode(record)) for record in records.values())
+
+
 def _whole(attempts: Iterable[Mapping[int, BufferRecord]]) -> Iterator[list[bytes]]:
     """The blobs of each attempt that is complete."""
     for records in attempts:
-        if len(records) == next(iter(records.values())).chunks:
+        if _is_whole(records):
             pieces = [records[chunk].data for chunk in sorted(records)]
             yield [bytes(blob) for blob in unpacked(pieces)]
+
+
+def _is_whole(records: Mapping[int, BufferRecord]) -> bool:
+    return len(records) == next(iter(records.values())).chunks
 
 
 def _senders(spec: JobSpec, layout: Layout, task: Task) -> Iterator[tuple[int, int]]:

@@ -107,7 +107,8 @@ BRANCHES = (
 # The same of the seeds whose jobs are several fragments.
 SPREAD_BRANCHES = (
     "several fragments", "several owners", "waited for sets", "sent again", "buffer trimmed",
-    "fragments placed", "restored from log", "restored from checkpoint", "restored from scratch",
+    "fragments placed", "buffers near their bound", "epoch above the bound",
+    "restored from log", "restored from checkpoint", "restored from scratch",
     "older checkpoint", "checkpoint completed", "fragment failed",
     "state redistributed", "transaction expired", "epoch was in the ledger",
     "output retained", "revision switched", "safety", "liveness", "epoch with a watermark",

@@ -298,6 +298,7 @@ class Shape:
     size_timed: bool = False  # checkpoints at moments of small state; totals with windows
     retains: bool = False  # outputs have files of their own in the state logs
     spread: int = 1  # of its placement: fragments, if there are as many partitions
+    buffer_bytes: int = PlacementSpec().buffer_bytes
     parted: bool = False  # two components that exchange no rows, one for each source
     written: bool = False  # a sink also has the records of a source as they come
     replicas: bool = False  # a fragment has a replica on another worker
@@ -335,6 +336,7 @@ class Shape:
             spread=chance.choice([1, 2, 2, 3]),
             parted=chance.random() < 0.4,
             written=chance.random() < 0.3,
+            buffer_bytes=chance.choice([2_000, 20_000, 100_000, PlacementSpec().buffer_bytes]),
         )
 
     @classmethod
@@ -428,7 +430,7 @@ class Shape:
                 max_records=self.epoch_records or (10 if self.replicas else 40),
                 max_bytes=self.epoch_bytes or EpochSpec().max_bytes,
             ),  # 10: often two in flight
-            placement=PlacementSpec(spread=self.spread),
+            placement=PlacementSpec(spread=self.spread, buffer_bytes=self.buffer_bytes),
         )
 
 

@@ -30,6 +30,7 @@ from perseid.registry import FencedRegistry, Registry, SessionState
 from perseid.registry.fenced import Fence, lead
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import Defect, Group, Reported, Signal
+from perseid.testing.simulation.fullness import Fullness
 from perseid.testing.simulation.network import SESSION_S, SimulatedCoordination
 from perseid.testing.simulation.ports import (
     SimulatedLogReader,
@@ -108,6 +109,7 @@ class Life:
         self._queue: deque[ev.Event | StepDown] = deque()
         self._came = Signal(world.simulation)
         self._known = Known()
+        self._fullness = Fullness(world)
         self._due: dict[Watcher, float] = {}  # when each polls again
         self._spawn("main", self._live)
 
@@ -252,11 +254,15 @@ class Life:
         before = jobs.get(job.JOB)
         self._outbox.heard(event)
         decided_on = self.state
+        if self.world.shape.spread > 1:
+            self._fullness.hears(event)
         self.state, actions = decide(self.state, event, now)
         for broken in invariants.broken(decided_on, self.state, actions):
             raise Defect(f"after {type(event).__name__}: {broken}")
         for token in (a.token for a in actions if isinstance(a, act.AppendToken)):
             self.world.checker.tokens.issues(token)
+            if self.world.shape.spread > 1:
+                self._fullness.issues(token, self.state.jobs[job.JOB])
         after = self.state.jobs.get(job.JOB)
         if after is not None and after.phase in OWNED:
             self.world.look_at_done(after.done)
@@ -307,6 +313,7 @@ class Life:
             case act.PutPointers(pointers=pointers):
                 text = f"checkpoints {[p.epoch for p in pointers.pointers]}"
                 self.world.gates.hit("checkpoint completed")
+                self._fullness.stores(pointers)
                 if self.world.gates.strikes("damage_part"):
                     self.world.simulation.after(0.5, self.world.damage_checkpoint)
             case _:
