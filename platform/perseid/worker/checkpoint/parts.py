@@ -12,7 +12,7 @@ its state copies it at once (`partition_state.copy_at_once`), so chains begin at
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -67,7 +67,7 @@ class PartOrder:
     final: bool = False
 
     def encode(self) -> bytes:
-        return orjson.dumps(asdict(self))
+        return orjson.dumps(self)
 
     @classmethod
     def decode(cls, data: bytes) -> PartOrder:
