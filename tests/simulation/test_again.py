@@ -18,10 +18,9 @@ from perseid.testing.simulation.scripts import (
     LedgerCut,
     Overtaken,
     Rescaled,
-    Script,
     SourceCut,
-    Swarm,
 )
+from perseid.testing.simulation.swarm import Script, Swarm
 from support.mutants import PLANTED
 from support.mutants.planting import Planted, find
 

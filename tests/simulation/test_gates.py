@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from perseid.testing.simulation.role_scripts import Gated
 from perseid.testing.simulation.scenario import run
-from perseid.testing.simulation.scripts import Gated
 
 HARD = Gated(
     switch=0.1, kill_task=0.01, kill_worker=0.004, kill_leader=0.02, pause_worker=0.004,

@@ -16,7 +16,7 @@ from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import Simulation
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.scenario import run
-from perseid.testing.simulation.scripts import kill_owner
+from perseid.testing.simulation.swarm import kill_owner
 from perseid.testing.simulation.world import World
 from perseid.topics import codec, names
 from perseid.topics.chain import Accepted, Chain

@@ -12,7 +12,7 @@ from perseid.state import Primitive
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.operators import CASES
 from perseid.testing.simulation.scenario import drawn_operator, run
-from perseid.testing.simulation.scripts import Swarm
+from perseid.testing.simulation.swarm import Swarm
 
 SEEDS = range(400)
 SHAPE = Shape(workers=2, hosts=2, totals=2, relays=0, period_s=1.0, retains=True)

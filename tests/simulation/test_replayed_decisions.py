@@ -19,7 +19,8 @@ from perseid.coordinator.token_time import Now
 from perseid.testing.simulation import leader
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.scenario import run, short_transactions, small_numbers
-from perseid.testing.simulation.scripts import Corrected, Script
+from perseid.testing.simulation.scripts import Corrected
+from perseid.testing.simulation.swarm import Script
 from support.decisions import replayed, written
 
 SIZE_TIMED = Shape(

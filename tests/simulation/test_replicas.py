@@ -8,8 +8,9 @@ import pytest
 
 from perseid.testing.simulation.faults import REPLICA_BRANCHES
 from perseid.testing.simulation.many import Tally, play
+from perseid.testing.simulation.role_scripts import Diverging, DivergingAtDeath
 from perseid.testing.simulation.scenario import run
-from perseid.testing.simulation.scripts import Corrected, Diverging, DivergingAtDeath, Rescaled
+from perseid.testing.simulation.scripts import Corrected, Rescaled
 from support.mutants import far_soon
 from support.playing import shown
 

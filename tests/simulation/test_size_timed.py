@@ -10,7 +10,7 @@ from collections import Counter
 
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.scenario import run
-from perseid.testing.simulation.scripts import Swarm
+from perseid.testing.simulation.swarm import Swarm
 
 SEEDS, QUIET_SEEDS = range(100, 130), range(100, 106)
 SHAPE = Shape(

@@ -9,21 +9,18 @@ from unittest.mock import patch
 from perseid.coordinator import replicas as coordinator_replicas
 from perseid.testing.simulation import approximate, buffered
 from perseid.testing.simulation.job import Shape
+from perseid.testing.simulation.role_scripts import Diverging, DivergingAtDeath, Gated, SlowReplica
 from perseid.testing.simulation.scenario import Outcome, run
 from perseid.testing.simulation.scripts import (
     Corrected,
-    Diverging,
-    DivergingAtDeath,
-    Gated,
     LateAnswers,
     LedgerCut,
     Overtaken,
     Slow,
-    SlowReplica,
     SourceCut,
-    Swarm,
     SwitchedOff,
 )
+from perseid.testing.simulation.swarm import Swarm
 from support.mutants import (
     approximation,
     checkpoints,

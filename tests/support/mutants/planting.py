@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from perseid.testing.simulation import again
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.scenario import run
-from perseid.testing.simulation.scripts import Script
+from perseid.testing.simulation.swarm import Script
 
 Mutant = Callable[[], AbstractContextManager[Any]]
 SEEDS_MAX = 2000

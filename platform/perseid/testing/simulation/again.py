@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from perseid.errors import UsageError
 from perseid.testing.simulation.job import Shape
-from perseid.testing.simulation.scripts import SCRIPTS, Script
+from perseid.testing.simulation.scripts import SCRIPTS
+from perseid.testing.simulation.swarm import Script
 
 MODULE = "perseid.testing.simulation"
 Written = TypeVar("Written")

@@ -20,7 +20,7 @@ from perseid.testing.simulation.faults import SHUFFLE_STRENGTH, Faults
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.leader import Coordinator
 from perseid.testing.simulation.ports import TRANSACTION_S
-from perseid.testing.simulation.scripts import Script
+from perseid.testing.simulation.swarm import Script
 from perseid.testing.simulation.worker import Worker
 from perseid.testing.simulation.world import World
 from perseid.topics import buffers

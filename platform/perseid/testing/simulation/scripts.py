@@ -5,37 +5,25 @@ A script is a dataclass whose fields have defaults, so that a command can name i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
-from random import Random
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from perseid.jobs.model.layout import build
 from perseid.jobs.model.spread import spread_of
 from perseid.state.durability.log import DELTA
 from perseid.testing.simulation import job, mishaps
 from perseid.testing.simulation.engine import Defect, Simulation
-from perseid.testing.simulation.faults import Faults
 from perseid.testing.simulation.job import Shape
+from perseid.testing.simulation.role_scripts import (
+    Diverging,
+    DivergingAtDeath,
+    Gated,
+    SlowReplica,
+)
+from perseid.testing.simulation.swarm import Swarm, kill_owner
 from perseid.testing.simulation.world import STATE, World
 from perseid.topics import names
-
-
-class Script(Protocol):
-    """Called once before a history begins; it schedules later actions with `simulation.after`."""
-
-    name: ClassVar[str]
-
-    def __call__(self, simulation: Simulation, world: World, /) -> None: ...
-
-
-def kill_owner(simulation: Simulation, world: World) -> None:
-    """Kills the worker that runs the job, or its first fragment, if there is one."""
-    plan = world.registry.plan(job.JOB)
-    owner = plan.assignments[0].owner if plan is not None else None
-    if owner is not None:
-        simulation.note(f"KILLED {owner}")
-        simulation.after(0.0, partial(simulation.kill_named, owner))
 
 
 @dataclass(frozen=True)
@@ -90,23 +78,6 @@ class SwitchedOff:
         right_ms = world.clock.wall_ms() + self.OFF_S * 1000
         if last is None or last[2] < right_ms - world.shape.input_s * 1000:
             raise Defect(f"the last token's leader, epoch and time are {last}, it is {right_ms} ms")
-
-
-@dataclass
-class Swarm(Faults):
-    """Faults of these strengths to the end of the input.
-
-    `asks`: the user requests a checkpoint every second. `rescales`: the user rescales now and then.
-    """
-
-    name: ClassVar[str] = "swarm"
-    asks: bool = False
-    rescales: bool = False
-
-    def __call__(self, simulation: Simulation, world: World) -> None:
-        world.asks, world.rescales = self.asks, self.rescales
-        for field in fields(Faults):
-            setattr(world.faults, field.name, getattr(self, field.name))
 
 
 @dataclass
@@ -394,126 +365,6 @@ class PartLost:
             raise Defect(f"epoch {epoch} was issued {self.LATE_S} s ago, committed is {done}")
         if min(done.values()) > min(entry.epoch for entry in world.checker.ledger.values()):
             world.gates.hit("ahead of the lost part")
-
-
-@dataclass
-class Diverging(Swarm):
-    """A replica makes other outputs: it ends with that error, and the job gets no other replica."""
-
-    name: ClassVar[str] = "diverging"
-    SHAPE: ClassVar[Shape] = Shape(
-        workers=3, hosts=1, totals=1, relays=0, every_s=0.5, replicas=True, unordered=True
-    )  # fmt: skip
-
-    def __call__(self, simulation: Simulation, world: World) -> None:
-        super().__call__(simulation, world)
-        world.roles.diverges = True
-        job.UnorderedTotals.chance = Random(simulation.random.random())
-        simulation.after(world.shape.input_s, partial(self._look, world))
-
-    def _look(self, world: World) -> None:
-        plan = world.roles.plan
-        if not world.gates.struck["diverged"]:
-            raise Defect("a replica has made other outputs, and nothing was compared")
-        if plan is None or plan.replicas:
-            raise Defect(f"a replica has made other outputs, and the job has one: {plan}")
-
-
-@dataclass
-class DivergingAtDeath(Swarm):
-    """Nothing is compared any more, the replica makes other outputs, and its primary dies."""
-
-    name: ClassVar[str] = "diverging-at-death"
-    SHAPE: ClassVar[Shape] = Diverging.SHAPE
-    AT_S: ClassVar[float] = 6.0
-    LOOK_S: ClassVar[float] = 0.1
-
-    def __call__(self, simulation: Simulation, world: World) -> None:
-        super().__call__(simulation, world)
-        world.roles.diverges = True
-        job.UnorderedTotals.chance = None
-        chance = Random(simulation.random.random())
-        simulation.after(self.AT_S, partial(self._begin, simulation, world, chance))
-        simulation.after(world.shape.input_s, partial(self._ended, world))
-
-    def _begin(self, simulation: Simulation, world: World, chance: Random) -> None:
-        world.roles.audits = False
-        job.UnorderedTotals.chance = chance
-        self._look(simulation, world)
-
-    def _look(self, simulation: Simulation, world: World) -> None:
-        replicas = world.roles.plan.replicas if world.roles.plan is not None else ()
-        if any(world.roles.differing(own.generation) for own in replicas):
-            kill_owner(simulation, world)
-        else:
-            simulation.after(self.LOOK_S, partial(self._look, simulation, world))
-
-    def _ended(self, world: World) -> None:
-        plan = world.roles.plan
-        if plan is None or plan.replicas or not plan.diverged:
-            raise Defect(f"a replica that had made other outputs took over, and the plan is {plan}")
-
-
-@dataclass
-class SlowReplica(Swarm):
-    """A replica is slower than its primary for a while: it begins again at newer checkpoints."""
-
-    name: ClassVar[str] = "slow-replica"
-    SHAPE: ClassVar[Shape] = Shape(
-        workers=2, hosts=2, totals=1, relays=0, every_s=0.2, period_s=1.0, replicas=True
-    )  # fmt: skip
-    UNTIL_S: ClassVar[float] = 12.0
-
-    def __call__(self, simulation: Simulation, world: World) -> None:
-        super().__call__(simulation, world)
-        world.roles.slow_s = 1.0
-        simulation.after(self.UNTIL_S, partial(setattr, world.roles, "slow_s", 0.0))
-
-
-@dataclass
-class Gated(Swarm):
-    """A revision is applied with a gate. With other results it is refused, else it runs at last.
-
-    What is put out is that of the first revision, as the checker knows it; `revised` gives others.
-    """
-
-    name: ClassVar[str] = "gated"
-    SHAPE: ClassVar[Shape] = Shape(
-        workers=3, hosts=2, totals=2, relays=0, every_s=0.5, input_s=40.0
-    )  # fmt: skip
-    AT_S: ClassVar[float] = 3.0
-
-    revised: bool = False
-    epochs: int = 3
-
-    def __call__(self, simulation: Simulation, world: World) -> None:
-        super().__call__(simulation, world)
-        world.gated, world.roles.revised = True, self.revised
-        self._archive = ""
-        world.awaits = partial(self._is_open, world)
-        simulation.after(self.AT_S, partial(self._apply, world))
-        simulation.after(world.shape.input_s, partial(self._feed, simulation, world))
-
-    def _apply(self, world: World) -> None:
-        self._archive = world.gate(self.epochs, revised=self.revised)
-
-    def _feed(self, simulation: Simulation, world: World) -> None:
-        """Epochs are compared while there is input."""
-        if self._is_open(world):
-            world.produce(simulation.random, 3)
-            simulation.after(1.0, partial(self._feed, simulation, world))
-
-    def _is_open(self, world: World) -> bool:
-        plan = world.roles.plan
-        switched = plan is not None and plan.archive == self._archive
-        if switched and self.revised:
-            raise Defect("the job has switched to a revision that gives other results")
-        if self.revised:
-            gate = plan.gate if plan is not None else None
-            return gate is None or "operator totals" not in gate.refused
-        if plan is not None and plan.gate is not None and plan.gate.refused:
-            raise Defect(f"a revision with the same results is refused: {plan.gate.refused}")
-        return not switched
 
 
 _KINDS = (
