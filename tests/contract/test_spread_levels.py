@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import orjson
 
 from perseid.records import crashpoints
+from perseid.topics import codec, names
 from support.kafka_handle import Kafka
 from support.kill_points import SPREAD_POINTS
 
@@ -42,6 +44,7 @@ def produce(count):
     assert producer.flush(30) == 0
 
 found = {"read": 0, "reported": []}
+buffered = Counter()
 
 def epochs(fragments, counts):
     times = []
@@ -52,12 +55,15 @@ def epochs(fragments, counts):
         times.append(took_ms)
         found["read"] += sum(read.count for read in report.reads.values())
         found["reported"].append(sorted(report.partitions))
+        for (reader, _, _), size in report.buffered.items():
+            buffered[reader] += size
     return times
 
 orders = []
 with job.fragments() as fragments:
     epochs(fragments, [40] * 5)
     found["small ms"] = median(epochs(fragments, [40] * 20))
+    found["buffered"] = dict(buffered)
     for point in given["points"]:
         crashpoints.arm(Path(os.environ[crashpoints.FOLDER]), point)
         epochs(fragments, [40])
@@ -74,6 +80,21 @@ spark.stop()
 """
 
 
+WITHOUT_DEATHS = 25  # epochs, the first ones
+
+
+def buffered(kafka: Kafka, job: str, epochs: int) -> Counter[str]:
+    """The bytes of the first epochs in the buffer topics, by the operator that reads them."""
+    found: Counter[str] = Counter()
+    for reader in ("words", "totals"):
+        topic = names.buffer(job, reader, 1)
+        for partition in range(4):
+            for value in kafka.values(topic, partition):
+                if codec.decode_buffer((topic, partition), 0, value).epoch <= epochs:
+                    found[reader] += len(value)
+    return found
+
+
 def test_epochs_of_two_fragments(
     in_spark: Callable[..., Any], real_kafka: Kafka, tmp_path: Path
 ) -> None:
@@ -86,6 +107,7 @@ def test_epochs_of_two_fragments(
     assert found["rows left"] == []
     assert found["read"] == sum(found["sent"].values())
     assert found["reported"] == [list(range(8))] * 29
+    assert found["buffered"] == buffered(real_kafka, name, WITHOUT_DEATHS)
     counted = [orjson.loads(value) for value in real_kafka.values(f"{name}-out")]
     totals = {row["letter"]: row["n"] for row in counted}
     assert totals == found["sent"], "the last total of each letter"

@@ -26,7 +26,7 @@ TICK_S, TICK_ROWS = 0.05, 10  # of `RankedJob.fed`
 JOB = """\
 name: {name}
 parallelism: {parallelism}
-placement: {{spread: {spread}}}
+placement: {{spread: {spread}, bufferBytes: "{buffer_bytes}"}}
 sources:
   rows: {{topic: {name}-in, format: json, columns: {{i: int64, a: string, b: string}}}}
 operators:
@@ -35,7 +35,7 @@ operators:
 sinks:
   ranked: {{input: second, topic: {name}-out, format: json, key: b, partitions: 4}}
 epoch: {{target: "200ms", maxRecords: 300}}
-faultTolerance: {{checkpoint: {{period: "3s"}}, replicas: {{budget: {replicas}}}}}
+faultTolerance: {{checkpoint: {{period: "{period}"}}, replicas: {{budget: {replicas}}}}}
 """
 CODE = """\
 from collections import Counter
@@ -89,10 +89,12 @@ class RankedJob:
         running.topic(f"{name}-in", 4)
 
     def apply(
-        self, spread: int, parallelism: int = 3, version: int = 1, replicas: Replicas = 0
-    ) -> None:
+        self, spread: int, parallelism: int = 3, version: int = 1, replicas: Replicas = 0,
+        buffer_bytes: str = "10GiB", period: str = "3s",
+    ) -> None:  # fmt: skip
         text = JOB.format(
-            name=self.name, spread=spread, parallelism=parallelism, replicas=replicas
+            name=self.name, spread=spread, parallelism=parallelism, replicas=replicas,
+            buffer_bytes=buffer_bytes, period=period,
         )  # fmt: skip
         (self._folder / "job.yaml").write_text(text)
         code = CODE.replace("VERSION = 1", f"VERSION = {version}")

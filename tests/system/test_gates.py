@@ -16,7 +16,7 @@ EPOCHS = 3
 GATE_S = 600.0  # a restore, a Spark plan and the epochs, on two slow cores
 
 
-@pytest.mark.drawn(1, group="replicas")
+@pytest.mark.drawn(group="replicas")
 def test_other_results_are_held_back_and_the_same_ones_pass(
     running: RunningCluster, tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ from support.silences import (
 WORKERS = 3
 LOAD = 1500  # rows: five epochs at least, so that what is killed has work
 PLACED_S = 300.0
+FULL_LOADS = 12  # of LOAD rows: several times the smallest bound
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +217,32 @@ def test_a_buffer_topic_that_was_deleted_fails_the_job_and_a_start_loses_nothing
     job.feed(LOAD)
     job.judge()
     assert buffer in topics.list()
+    three.do("jobs", "remove", job.name, "--purge")
+
+
+@pytest.mark.drawn(group="spread")
+def test_a_job_at_the_bound_of_its_buffers_takes_checkpoints_and_every_row_comes_once(
+    three: RunningCluster, tmp_path: Path
+) -> None:
+    """Without a period that would take one: each comes of the bound."""
+    job = RankedJob(three, tmp_path, "bounded")
+    job.apply(spread=WORKERS, buffer_bytes="1MiB", period="1h")
+    held, reasons = [0], set[str]()
+    for _ in range(FULL_LOADS):
+        job.feed(LOAD)
+        seen = three.job(job.name)
+        held += ((seen.get("buffers") or {}).get("bytes") or {}).values()
+        reasons |= {event for event in seen.get("events", ()) if "no input is taken" in event}
+        three.wait_caught_up(job.name)
+    assert reasons, f"{max(held)} bytes at most"
+    assert 0 < max(held) <= 1 << 20
+    job.judge()
+    shown = three.do("jobs", "show", job.name)
+    assert shown["buffers"]["bytes_max"] == 1 << 20
+    assert len(shown["checkpoints"]) >= 2
+    topics = TopicAdmin(three.kafka)
+    (buffer,) = (t for t in topics.list() if t.startswith(f"perseid.{job.name}.buffer.second."))
+    assert all(topics.starts([(buffer, p) for p in range(3)]).values()), "trimmed"
     three.do("jobs", "remove", job.name, "--purge")
 
 
