@@ -15,7 +15,10 @@ from support.ranks import CODE, JOB, Row, assert_ranked
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Row], list[Row]]:
     """What is sent in three epochs, and what the job makes of it."""
     folder = tmp_path_factory.mktemp("ranks")
-    (folder / "job.yaml").write_text(JOB.format(name="ranks", parallelism=3, spread=1, replicas=0))
+    text = JOB.format(
+        name="ranks", parallelism=3, spread=1, replicas=0, buffer_bytes="10GiB", period="3s"
+    )
+    (folder / "job.yaml").write_text(text)
     (folder / "ranks.py").write_text(CODE)
     first, second = (Harness(folder, name, parallelism=3) for name in ("first", "second"))
     chance = random.Random(5)
