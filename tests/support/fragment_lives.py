@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from perseid.engine.fragment import at_once
 from perseid.errors import PerseidError
 from perseid.topics import codec
 from perseid.topics.log import Entry
@@ -57,9 +58,7 @@ class Around:
     def wait(self, _seconds: float) -> bool:
         return True
 
-    def meanwhile(self, work: Callable[[], None]) -> Callable[[], None]:
-        work()
-        return lambda: None
+    meanwhile = staticmethod(at_once)
 
     @contextmanager
     def opened(self) -> Iterator[Any]:

@@ -153,6 +153,12 @@ class Host(Protocol):
         ...
 
 
+def at_once(work: Callable[[], None]) -> Callable[[], None]:
+    """`Host.meanwhile` where there is one thread."""
+    work()
+    return lambda: None
+
+
 class FragmentLife:
     """See the module's docstring. `progress`: takes the reports, of one thread at a time."""
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from perseid import logs
 from perseid.engine.feed import READ_TIMEOUT_S
-from perseid.engine.fragment import FragmentLife
+from perseid.engine.fragment import FragmentLife, at_once
 from perseid.engine.last_word import LastWord
 from perseid.errors import PermanentError, RetryableError
 from perseid.jobs.environments import activating, own_code
@@ -239,9 +239,7 @@ class AuditRun:
     def wait(self, _seconds: float) -> bool:
         return self.stopping
 
-    def meanwhile(self, work: Callable[[], None]) -> Callable[[], None]:
-        work()
-        return lambda: None
+    meanwhile = staticmethod(at_once)
 
     def classified(self, error: BaseException) -> PerseidError:
         if not isinstance(error, Exception):  # the user ends it

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from perseid.engine.agreement import RestoreOrder
 from perseid.engine.feed import TokenHistory
-from perseid.engine.fragment import FragmentLife
+from perseid.engine.fragment import FragmentLife, at_once
 from perseid.engine.last_word import LastWord
 from perseid.engine.levels import run_levels
 from perseid.engine.order import EpochOrder
@@ -94,9 +94,7 @@ class Fragment:
         self.world.simulation.sleep(seconds)
         return self.stopping
 
-    def meanwhile(self, work: Callable[[], None]) -> Callable[[], None]:
-        work()
-        return lambda: None
+    meanwhile = staticmethod(at_once)
 
     def opened(self) -> AbstractContextManager[Fragment]:
         return nullcontext(self)
