@@ -35,7 +35,7 @@ from support.silences import (
 WORKERS = 3
 LOAD = 1500  # rows: five epochs at least, so that what is killed has work
 PLACED_S = 300.0
-FULL_LOADS = 12  # of LOAD rows: several times the smallest bound
+FULL_LOADS = 20  # of LOAD rows: several times the smallest bound
 
 
 @pytest.fixture(scope="module")
