@@ -12,7 +12,7 @@ from enum import Enum
 from random import Random
 from unittest.mock import patch
 
-from perseid.coordinator import log_trimming, splits, trimming
+from perseid.coordinator import checkpoints, log_trimming, splits, trimming
 from perseid.errors import RetryableError, UndecidedTransaction, settling
 from perseid.testing.simulation import again, constants, job, mishaps, nemesis, operators
 from perseid.testing.simulation.engine import START_S, Defect, Process, Reported, Simulation
@@ -44,7 +44,9 @@ APPLY_CHANCE = 0.15  # per second
 SAFETY_SHARE = 0.25  # of the seeds
 MORE_FAULTS_S = 10.0
 FINISH_S = 150.0  # a failure's longest pause is 30 s, a transaction's 10 s
-LOSS_S = 120.0  # in addition: an undecided ledger is awaited twice for 90 s before it is reported
+# In addition: a checkpoint whose parts' reports are lost is given up. An undecided ledger, which is
+# awaited twice for 90 s before it is reported, takes less.
+LOSS_S = checkpoints.COLLECTING_MAX_S + 20.0
 PROTECTED_S = 60.0  # until a replica that failed, perhaps several times, is there again
 CHECKPOINT_S = 60.0  # for a checkpoint that the user requests at the end
 ASKING = 10  # in one of so many seeds the user asks for a checkpoint every second, and at the end
