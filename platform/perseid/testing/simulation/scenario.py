@@ -44,7 +44,7 @@ APPLY_CHANCE = 0.15  # per second
 SAFETY_SHARE = 0.25  # of the seeds
 MORE_FAULTS_S = 10.0
 FINISH_S = 150.0  # a failure's longest pause is 30 s, a transaction's 10 s
-# In addition: a checkpoint whose parts' reports are lost is given up. An undecided ledger, which is
+# In addition: a checkpoint whose parts' reports are lost is aborted. An undecided ledger, which is
 # awaited twice for 90 s before it is reported, takes less.
 LOSS_S = checkpoints.COLLECTING_MAX_S + 20.0
 PROTECTED_S = 60.0  # until a replica that failed, perhaps several times, is there again
