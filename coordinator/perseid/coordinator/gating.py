@@ -142,17 +142,16 @@ def reported(job: JobState, record: EpochDone | EpochsEqual | FragmentState, now
     if isinstance(record, EpochsEqual):
         return _counted(job, run, record.epochs), []
     gating, name = job.gating, run.fragment
+    running = gating.runs(name, min(record.epoch, job.chain.tip.epoch), job.done)
     if isinstance(record, EpochDone):
-        return replace(job, gating=gating.runs(name, min(record.epoch, job.chain.tip.epoch))), []
+        return replace(job, gating=running), []
     events = [f"gate: {event}" for event in record.events]
     job = job.with_events(*(e for e in events if e not in job.health.events))
     if record.state == "failed":
         return _failed(job, run, record, now)
     if record.state == "stopped":
         return replace(job, gating=gating.ended(name, f"worker {run.owner} leaves")), []
-    if record.state in ("running", "repeated"):
-        gating = gating.runs(name, min(record.epoch, job.chain.tip.epoch))
-    return replace(job, gating=gating), []
+    return replace(job, gating=running) if record.state in ("running", "repeated") else job, []
 
 
 def _counted(job: JobState, run: Assignment, epochs: int) -> JobState:

@@ -226,11 +226,9 @@ def is_of(record: EpochDone | FragmentState, replica: Assignment) -> bool:
 
 
 def _runs(job: JobState, replica: Assignment, epoch: int) -> JobState:
-    standby = job.standby
-    if standby.condition(replica) is Condition.RESTORING:
+    if job.standby.condition(replica) is Condition.RESTORING:
         job = job.with_events(f"the replica of fragment {replica.fragment} on {replica.owner} runs")
-        standby = standby.begins(replica.fragment, job.done)
-    return replace(job, standby=standby.runs(replica.fragment, epoch))
+    return replace(job, standby=job.standby.runs(replica.fragment, epoch, job.done))
 
 
 def _failed(job: JobState, replica: Assignment, record: FragmentState, now: Now) -> Step:

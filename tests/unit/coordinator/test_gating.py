@@ -68,6 +68,13 @@ def shown(leader: Leader) -> dict[str, object]:
     return found
 
 
+def listed(world: World, leader: Leader) -> tuple[str, str]:
+    """Owner and state of who runs the gate, as users see them."""
+    (found,) = [one for one in view.job_status(leader.job(), world.now)["fragments"]
+                if one["role"] == GATE]  # fmt: skip
+    return found["owner"], found["state"]
+
+
 def test_the_revision_runs_muted_on_a_worker_without_a_copy_from_a_checkpoint_on() -> None:
     world, leader = gated()
     own, plan = runs(world), world.plans[JOB]
@@ -81,9 +88,9 @@ def test_the_revision_runs_muted_on_a_worker_without_a_copy_from_a_checkpoint_on
     assert seen.usable_checkpoints == (newest,)
     assert leader.job().phase is Phase.RUNNING
     assert "gate: revision r2 runs muted on w2-1" in leader.job().health.events
-    (listed,) = [one for one in view.job_status(leader.job(), world.now)["fragments"]
-                 if one["role"] == GATE]  # fmt: skip
-    assert (listed["owner"], listed["state"]) == ("w2-1", "restoring")
+    assert listed(world, leader) == ("w2-1", "restoring")
+    reports(world, leader, "running")
+    assert listed(world, leader) == ("w2-1", "running")
 
 
 def test_enough_equal_epochs_lead_to_an_ordinary_switch() -> None:

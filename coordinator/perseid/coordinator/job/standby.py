@@ -59,21 +59,19 @@ class Standby:
             done=replica.from_epoch, why="", placed_at=primary_done, equal=0,
         )  # fmt: skip
 
-    def begins(self, fragment: str, primary_done: int) -> Standby:
-        """It is restored."""
-        placed_at = self.of(fragment).placed_at
-        missed = max(primary_done - placed_at, 0) if placed_at else 0
-        return self._with(fragment, condition=Condition.RUNNING, missed=missed)
-
-    def runs(self, fragment: str, epoch: int) -> Standby:
-        """It has done all epochs up to `epoch`.
+    def runs(self, fragment: str, epoch: int, primary_done: int) -> Standby:
+        """It has done all epochs up to `epoch`, and its primary those up to `primary_done`.
 
         Its failures are over once it has done more than its primary had at the last one.
         """
         known = self.of(fragment)
-        done = max(epoch, known.done)
+        done, missed = max(epoch, known.done), known.missed
+        if known.condition is Condition.RESTORING:
+            missed = max(primary_done - known.placed_at, 0) if known.placed_at else 0
         failures = 0 if done > known.failed_at else known.failures
-        return self._with(fragment, done=done, failures=failures)
+        return self._with(
+            fragment, condition=Condition.RUNNING, done=done, missed=missed, failures=failures
+        )
 
     def equal(self, fragment: str, epochs: int) -> Standby:
         """So many epochs of a gate were equal to its primary's."""
