@@ -20,21 +20,16 @@ from perseid.engine.fragment import FragmentLife
 from perseid.engine.last_word import LastWord
 from perseid.errors import PermanentError, PerseidError, RetryableError
 from perseid.errors.texts import cut, text_of
-from perseid.jobs.environments import activating, own_code
-from perseid.jobs.environments.installing import Environments
 from perseid.jobs.model import assignments
-from perseid.jobs.model import layout as layouts
 from perseid.jobs.model.spread import spread_of
-from perseid.jobs.model.trees import open_archive
 from perseid.records import WHOLE, Plan
-from perseid.worker.dataflow import graph
+from perseid.worker import opening
 from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.dataflow.failures import classify
 from perseid.worker.epoch import flow
 from perseid.worker.machine import MachineWatch
 from perseid.worker.spark.epochs import EpochRunner
 from perseid.worker.spark.running import Control, SparkRuntime
-from perseid.worker.spark.session import local_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -211,42 +206,20 @@ class Fragment:
         return self.pointers
 
     def _context(self, held: ExitStack) -> FragmentContext:
-        folder = open_archive(self.deployment.store, self.plan.archive, self.cache)
-        spec = flow.spec_of(folder)
-        if not self.deployment.jobs_allow_code:
-            own_code.refuse(spec, folder)
-        packages = held.enter_context(Environments.of(self.deployment).lease(folder))
-        activating.use(folder, packages)
-        own = self.plan.only
-        layout = layouts.build(spec, self.plan.layout)
-        refuse_other_cut(self.plan.job, own, spread_of(spec, layout))
-        lanes = local_cores(self.spark.sparkContext.master or "")
-        if graph.build(spec, layout).feedback and not lanes:
-            raise PermanentError(
-                f"job {self.plan.job} has feedback edges, which read the state logs of all "
-                f"operator partitions, and {self.spark.sparkContext.master} may have them on "
-                "several hosts; run the job on workers with a local master"
-            )
-        return FragmentContext(
-            deployment=self.deployment,
-            job=self.plan.job,
-            job_uuid=self.plan.job_uuid,
-            generation=self.plan.generation,
-            incarnation=self.incarnation,
-            revision=self.plan.revision,
-            archive=self.plan.archive,
-            folder=str(folder),
-            layout=layout.part(own.gids),
-            base_epoch=self.plan.base_epoch,
-            lanes=lanes,
-            one_task_each=graph.build(spec, layout).has_late_sql,
-            rescaled=self.plan.rescaled,
-            environment=str(packages or ""),
-            fragment=own.fragment,
-            split=own.split,
-            log=own.log,
+        plan = self.plan
+        context = opening.context_of(
+            plan, self.deployment, self.spark, self.cache, held, incarnation=self.incarnation,
             token=self._token,
-        )
+        )  # fmt: skip
+        spec = flow.spec_of(context.job_folder)
+        refuse_other_cut(plan.job, plan.only, spread_of(spec, flow.whole_layout(context)))
+        if flow.graph_of(context).feedback and not context.lanes:
+            raise PermanentError(
+                f"job {plan.job} has feedback edges, which read the state logs of all operator "
+                f"partitions, and {self.spark.sparkContext.master} may have them on several "
+                "hosts; run the job on workers with a local master"
+            )
+        return context
 
 
 def refuse_other_cut(job: str, own: Assignment, spread: Spread | None) -> None:

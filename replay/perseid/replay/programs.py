@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseid.errors import BadInputError, RefusedError
 from perseid.jobs.model import layout as layouts
-from perseid.jobs.model.trees import archive, open_archive, sha256, unpack
+from perseid.jobs.model.trees import archive, fetch_archive, open_archive, sha256
 from perseid.jobs.repository import job_folders
 from perseid.jobs.validation import parse
 from perseid.replay.running import archives
@@ -26,6 +25,16 @@ class Program:
 
     revision: str
     archive: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """An archive that is in no store."""
+
+    content: bytes
+
+    def read(self, _path: str) -> bytes:
+        return self.content
 
 
 def recorded(revision: str, entry: JobEntry, plan: Plan | None) -> Program | None:
@@ -52,15 +61,11 @@ def named(text: str, job: str, known: Program | None, deployment: Deployment) ->
         raise RefusedError(
             f"--rev {text}: has no job {job}, expected its folder as `perseid jobs apply` takes it"
         )
-    sha = sha256(archive(mine[0].files))
+    given = _Given(archive(mine[0].files))
+    sha = sha256(given.content)
     if known is not None and sha == known.archive:
         return known
-    folder = archives(Path(deployment.state)) / sha
-    if not folder.is_dir():
-        fresh = folder.with_name(f"{sha}.new")
-        shutil.rmtree(fresh, ignore_errors=True)
-        unpack(mine[0].files, fresh)
-        fresh.rename(folder)
+    fetch_archive(given, sha, archives(Path(deployment.state)))
     return Program(mine[0].revision, sha)
 
 

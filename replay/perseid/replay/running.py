@@ -15,7 +15,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -25,20 +25,14 @@ from perseid.engine.feed import READ_TIMEOUT_S
 from perseid.engine.fragment import FragmentLife, at_once
 from perseid.engine.last_word import LastWord
 from perseid.errors import PermanentError, RetryableError
-from perseid.jobs.environments import activating, own_code
-from perseid.jobs.environments.installing import Environments
-from perseid.jobs.model import layout as layouts
-from perseid.jobs.model.trees import open_archive
 from perseid.records import AUDIT, WHOLE, Assignment, CheckpointPointer, Plan
 from perseid.topics import names
 from perseid.topics.records import EpochDone
-from perseid.worker.dataflow import graph
-from perseid.worker.dataflow.context import FragmentContext
+from perseid.worker import opening
 from perseid.worker.dataflow.failures import classify
 from perseid.worker.epoch import flow
 from perseid.worker.spark import restoring
 from perseid.worker.spark.epochs import EpochRunner
-from perseid.worker.spark.session import local_cores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +49,7 @@ if TYPE_CHECKING:
     from perseid.topics.admin import TopicReader
     from perseid.topics.log import LogReader
     from perseid.topics.records import ProgressRecord, Token
+    from perseid.worker.dataflow.context import FragmentContext
 
 log = logging.getLogger("perseid.replay")
 GENERATION = 1  # of every audit: its logs have no earlier owner
@@ -173,14 +168,19 @@ class AuditRuntime:
 
 
 @dataclass
-class _Kept:
-    """The progress reports of an audit, which no coordinator gets."""
+class _Progress:
+    """What the progress reports of an audit add up to; no coordinator gets them."""
 
-    reports: list[ProgressRecord] = field(default_factory=list)
+    reports: int = 0
+    epochs: int = 0
+    records_in: int = 0
 
     def append(self, record: ProgressRecord) -> int:
-        self.reports.append(record)
-        return len(self.reports)
+        self.reports += 1
+        if isinstance(record, EpochDone):
+            self.epochs += 1
+            self.records_in += record.rows_in
+        return self.reports
 
 
 class AuditRun:
@@ -198,7 +198,7 @@ class AuditRun:
         """
         self._spark, self._plan, self._last, self._folder = spark, plan, last, folder
         self._deployment = deployment
-        self._ran, self._kept = ran, _Kept()
+        self._ran, self._progress = ran, _Progress()
         self._incarnation = f"audit-{secrets.token_hex(4)}"
         self._token = secrets.token_hex(16)  # marks errors of its tasks (`errors.carried`)
         self._error: PerseidError | None = None
@@ -211,13 +211,12 @@ class AuditRun:
     @property
     def records_in(self) -> int:
         """The records that its epochs have read."""
-        ends = (report for report in self._kept.reports if isinstance(report, EpochDone))
-        return sum(end.rows_in for end in ends)
+        return self._progress.records_in
 
     @property
     def epochs(self) -> int:
         """How many have run."""
-        return sum(isinstance(report, EpochDone) for report in self._kept.reports)
+        return self._progress.epochs
 
     def run(self) -> None:
         """Runs to the end of the span; raises what ended it earlier."""
@@ -227,7 +226,7 @@ class AuditRun:
         brokers = self._deployment.brokers(self._plan.job)
         self._topics = TopicAdmin(brokers)
         progress = LastWord(
-            self._plan.job, self._kept, self._topics, partial(KafkaLogReader, brokers)
+            self._plan.job, self._progress, self._topics, partial(KafkaLogReader, brokers)
         )
         life = FragmentLife(self._plan, self._incarnation, progress, self)
         if life.run() is not None:
@@ -258,32 +257,11 @@ class AuditRun:
             yield AuditRuntime(runner, self._plan, tokens, self._topics, self._last, self._ran)
 
     def _context(self, held: ExitStack) -> FragmentContext:
-        plan, deployment = self._plan, self._deployment
-        folder = open_archive(deployment.store, plan.archive, archives(Path(deployment.state)))
-        spec = flow.spec_of(folder)
-        if not deployment.jobs_allow_code:
-            own_code.refuse(spec, folder)
-        packages = held.enter_context(Environments.of(deployment).lease(folder))
-        activating.use(folder, packages)
-        layout = layouts.build(spec, plan.layout)
-        return FragmentContext(
-            deployment=deployment.model_copy(update={"state": str(self._folder / "state")}),
-            job=plan.job,
-            job_uuid=plan.job_uuid,
-            generation=plan.generation,
-            incarnation=self._incarnation,
-            revision=plan.revision,
-            archive=plan.archive,
-            folder=str(folder),
-            layout=layout,
-            base_epoch=plan.base_epoch,
-            lanes=local_cores(deployment.master),
-            one_task_each=graph.build(spec, layout).has_late_sql,
-            rescaled=plan.rescaled,
-            environment=str(packages or ""),
-            outputs=str(self.outputs),
-            token=self._token,
-        )
+        own = self._deployment.model_copy(update={"state": str(self._folder / "state")})
+        return opening.context_of(
+            self._plan, own, self._spark, archives(Path(self._deployment.state)), held,
+            incarnation=self._incarnation, token=self._token, outputs=str(self.outputs),
+        )  # fmt: skip
 
 
 def archives(state: Path) -> Path:

@@ -11,7 +11,7 @@ import pytest
 from perseid.errors import RefusedError
 from perseid.jobs.environments.installing import Environments
 from perseid.records import Deployment, Plan
-from perseid.worker import fragment
+from perseid.worker import opening
 from perseid.worker.fragment import Fragment
 
 PLAN = Plan.fused("j", "uuid", 3, "w1-a", "r1", "archive", 1, 7, 0)
@@ -47,7 +47,7 @@ def test_it_refuses_the_jobs_code_before_anything_of_it_is_imported(
     (folder / "counts.py").write_text("raise SystemExit('it was imported')\n")
     if lock:
         (folder / "requirements.txt").write_text(lock)
-    monkeypatch.setattr(fragment, "open_archive", lambda *_: folder)
+    monkeypatch.setattr(opening, "open_archive", lambda *_: folder)
 
     class ReachedThePackages(Exception):
         pass

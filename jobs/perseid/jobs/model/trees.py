@@ -43,11 +43,16 @@ class JobTree:
     revision: str
 
 
-class ArchiveStore(Protocol):
+class ArchiveReader(Protocol):
+    """Where archives are read."""
+
+    def read(self, path: str, /) -> Any: ...
+
+
+class ArchiveStore(ArchiveReader, Protocol):
     """What archives need of the checkpoint store; `write` must be atomic."""
 
     def write(self, path: str, chunks: Iterable[Any]) -> Any: ...
-    def read(self, path: str) -> Any: ...
 
 
 def kept(path: str) -> bool:
@@ -173,7 +178,7 @@ def open_archive(store_uri: str, sha: str, cache: Path) -> Path:
     return fetch_archive(open_store(store_uri), sha, cache)
 
 
-def fetch_archive(store: ArchiveStore, sha: str, cache: Path) -> Path:
+def fetch_archive(store: ArchiveReader, sha: str, cache: Path) -> Path:
     """The same from an open store."""
     path, folder = archive_path(sha), cache / sha
     if _intact(folder, sha):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from perseid import logs
 from perseid.errors import FencedError, RetryableError
-from perseid.records import GATE, crashpoints
+from perseid.records import GATE, REPLICA, crashpoints
 from perseid.topics import names
 from perseid.topics.ranges import ColumnReader
 from perseid.worker.checkpoint import part_orders
@@ -164,6 +164,7 @@ class SparkRuntime:
         context = self.runner.context
         if self.plan.only.muted:
             self._audit = kafka_audit(context.brokers, self.plan, self.layout)
+        if self.plan.only.role == REPLICA:
             self._ledgers = restoring.Ledgers(context)
             self._ledgers.connect(self.plan)
         if context.split is None:
