@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from perseid.cli.topic_records import as_text
 from perseid.errors import UsageError
+from perseid.jobs.model import units
 from perseid.worker.sink import pointers
 from perseid.worker.sink.sink_outputs import record_batch_bytes
 
@@ -140,12 +140,11 @@ def choice(from_: str | None, to: str | None, offsets: str | None) -> Choice:
 
 def _time_ms(option: str, text: str) -> int:
     try:
-        when = datetime.fromisoformat(text)
+        return units.time_ms(text)
     except ValueError:
         raise UsageError(
             f"{option} {text[:60]!r}: expected a time such as 2026-11-21T08:00:00 (UTC)"
         ) from None
-    return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _range(text: str) -> tuple[int, int, int]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perseid.cli import output
+from perseid.clocks import time_text
 from perseid.errors import UsageError
 
 if TYPE_CHECKING:
@@ -131,16 +131,12 @@ def _row(path: Path) -> dict[str, Any]:
     found = path.stat()
     row = {
         "file": f"{path.parent.name}/{path.name}", "coordinator": path.parent.name, "epoch": None,
-        "from": None, "to": _time(int(found.st_mtime * 1000)), "bytes": found.st_size,
+        "from": None, "to": time_text(int(found.st_mtime * 1000)), "bytes": found.st_size,
         "lost_before": None, "damage": damage,
     }  # fmt: skip
     if isinstance(head, lines.Head):
-        row |= {"epoch": head.epoch, "from": _time(head.wall_ms), "lost_before": head.lost}
+        row |= {"epoch": head.epoch, "from": time_text(head.wall_ms), "lost_before": head.lost}
     return row
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def _job(found: Replay, name: str) -> dict[str, Any]:
@@ -160,8 +156,8 @@ def _document(path: Path, found: Replay) -> dict[str, Any]:
     return {
         "file": str(path), "same": found.same, "events": dict(found.events), "quiet": found.quiet,
         "coordinator": found.head.coordinator, "epoch": found.head.epoch,
-        "version": found.head.version, "from": _time(found.head.wall_ms),
-        "to": _time(found.now.wall_ms), "last_event": found.n, "ending": found.ending,
+        "version": found.head.version, "from": time_text(found.head.wall_ms),
+        "to": time_text(found.now.wall_ms), "last_event": found.n, "ending": found.ending,
         "lost_before": found.head.lost, "lost_after": found.lost_after,
         "why": found.why or found.head.why, "difference": found.difference,
         "differing": list(found.differing),
@@ -175,7 +171,7 @@ def _lines(found: Replay) -> list[str]:
     kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(found.events.items()))
     shown = [
         f"coordinator {head.coordinator}, epoch {head.epoch}, perseid {head.version}: "
-        f"{_time(head.wall_ms)} to {_time(found.now.wall_ms)}",
+        f"{time_text(head.wall_ms)} to {time_text(found.now.wall_ms)}",
         f"{found.n} events ({kinds}), and {found.quiet} that changed nothing",
     ]
     if head.lost:

@@ -6,13 +6,13 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from perseid.cli import jobs, output
+from perseid.clocks import time_text
 
 if TYPE_CHECKING:
     from perseid.replay.findings import Audit
@@ -116,8 +116,8 @@ def _lines(found: Audit) -> Iterator[str]:
     yield from (f"  {reason}" for reason in found.reasons)
     yield (
         f"epochs {found.first_epoch} to {found.last_epoch} of revision {found.revision}, "
-        f"{_time(found.from_ms)} to {_time(found.to_ms)}, audited with {found.audited} from "
-        f"{found.base}: {found.epochs} epochs with {found.records_in} records in "
+        f"{time_text(found.from_ms)} to {time_text(found.to_ms)}, audited with {found.audited} "
+        f"from {found.base}: {found.epochs} epochs with {found.records_in} records in "
         f"{found.seconds:.1f} s"
     )
     for one in found.compared:
@@ -129,7 +129,3 @@ def _lines(found: Audit) -> Iterator[str]:
             f"operator {cause.operator}, {cause.kind}{fields}: {cause.records} in {cause.epochs} "
             f"epochs, first in epoch {cause.first_epoch}"
         )
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")

@@ -7,6 +7,7 @@ dates that are shown or stored. No decision compares wall clocks of two hosts.
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 # Includes the time while the machine sleeps: leases expire and state ages then, too.
@@ -37,6 +38,14 @@ class SystemClock:
 def growing_s(failures: int, first_s: float, most_s: float) -> float:
     """The pause after `failures` consecutive failures: `first_s`, then doubled up to `most_s`."""
     return min(most_s, first_s * 2.0 ** min(failures - 1, 60))  # a float ends at 1,024 doublings
+
+
+def time_text(wall_ms: int) -> str:
+    """Milliseconds since 1970 as an ISO time in UTC; beyond the calendar as they are."""
+    try:
+        return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError):
+        return f"{wall_ms} ms"
 
 
 class ManualClock:

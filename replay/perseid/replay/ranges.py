@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import chain as joined
 from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 
+from perseid.clocks import time_text
 from perseid.errors import RefusedError, UsageError
 from perseid.records import CheckpointPointer
 from perseid.replay.request import Request, SourceOffsets
@@ -222,7 +222,7 @@ def _epochs(
         return _of_offsets(request.offsets, listed, past, job)
     from_ms = request.from_ms if request.last_ms is None else now_ms - request.last_ms
     if from_ms is not None and past.before_ms is not None and from_ms <= past.before_ms:
-        raise _too_early(past, job, f"the time {_shown(from_ms)}")
+        raise _too_early(past, job, f"the time {time_text(from_ms)}")
     held = listed[: committed - past.base.epoch]
     times = np.array([token.time_ms for token in held])
     oldest_ms, newest_ms = int(times.min()), int(times.max())
@@ -231,9 +231,9 @@ def _epochs(
     rows = np.flatnonzero((times >= from_ms) & (times < to_ms))
     if not len(rows):
         raise RefusedError(
-            f"no committed epoch of {job} has its time from {_shown(from_ms)} to before "
-            f"{_shown(to_ms)}: those that are kept, {held[0].epoch} to {held[-1].epoch}, are from "
-            f"{_shown(oldest_ms)} to {_shown(newest_ms)}"
+            f"no committed epoch of {job} has its time from {time_text(from_ms)} to before "
+            f"{time_text(to_ms)}: those that are kept, {held[0].epoch} to {held[-1].epoch}, are "
+            f"from {time_text(oldest_ms)} to {time_text(newest_ms)}"
         )
     return held[int(rows[0])].epoch, held[int(rows[-1])].epoch
 
@@ -314,7 +314,7 @@ def _too_early(past: Past, job: str, what: str) -> RefusedError:
     first = next(iter(past.tokens.values()))
     return RefusedError(
         f"{what} of {job} is before what is kept: {why}; ask for epochs from {first.epoch} on, or "
-        f"times from {_shown(first.time_ms)} on"
+        f"times from {time_text(first.time_ms)} on"
     )
 
 
@@ -334,10 +334,3 @@ def _no_base(job: str, first: int, last: int, usable: Sequence[CheckpointPointer
 def _some(named: Sequence[str]) -> str:
     more = f", and {len(named) - NAMED_MAX} more" if len(named) > NAMED_MAX else ""
     return ", ".join(named[:NAMED_MAX]) + more
-
-
-def _shown(time_ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError):
-        return f"{time_ms} ms"

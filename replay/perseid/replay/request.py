@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from perseid.errors import UsageError
 from perseid.jobs.model import units
@@ -109,9 +108,8 @@ def _offsets(text: str) -> SourceOffsets:
 
 def _time_ms(option: str, text: str) -> int:
     try:
-        when = datetime.fromisoformat(text)
-        time_ms = round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (ValueError, OverflowError):
+        time_ms = units.time_ms(text)
+    except ValueError:
         time_ms = -1
     if time_ms < 0:
         raise UsageError(f"{option} {text[:_SHOWN]!r}: expected {TIME_EXPECTED}")

@@ -5,27 +5,11 @@ from __future__ import annotations
 import pytest
 
 from perseid.jobs.model.layout import build
-from perseid.jobs.model.problems import JobFileErrors, JobFileRefused
 from perseid.jobs.model.spread import spread_of
 from perseid.jobs.validation import parse
+from support.job_files import errors, refused, replaced
 
-JOB = """\
-name: job
-parallelism: 2
-placement: {spread: 3}
-sources:
-  a: {topic: a, format: json, columns: {k: string, n: int64}}
-operators:
-  o: {input: a, key: k, use: "m:O"}
-sinks:
-  s: {input: o, topic: out, format: json, key: k}
-"""
-
-
-def refused(text: str) -> str:
-    with pytest.raises(JobFileRefused) as caught:
-        parse.loads(text)
-    return str(caught.value)
+JOB = replaced("name: job\n", "name: job\nparallelism: 2\nplacement: {spread: 3}\n")
 
 
 @pytest.mark.parametrize(
@@ -47,11 +31,9 @@ def refused(text: str) -> str:
     ],
 )  # fmt: skip
 def test_a_refusal_names_line_reason_and_remedy(old: str, new: str, shown: str) -> None:
-    assert old in JOB
-    text = JOB.replace(old, new)
-    found = refused(text)
+    text = replaced(old, new, JOB)
+    (found,) = refused(text)
     assert found.startswith(shown)
-    assert "\n" not in found
     assert parse.loads(text.replace("spread: 3", "spread: 1")).placement.spread == 1
 
 
@@ -78,9 +60,7 @@ def test_the_bound_of_buffers_has_a_default_and_is_a_size() -> None:
 
 @pytest.mark.parametrize("size", ["5", '"1KiB"', '"lots"'])
 def test_another_bound_of_buffers_is_refused_with_what_to_write(size: str) -> None:
-    with pytest.raises(JobFileErrors) as caught:
-        parse.loads(JOB.replace("spread: 3", f"spread: 3, bufferBytes: {size}"))
-    found = str(caught.value)
+    found = "\n".join(errors(JOB.replace("spread: 3", f"spread: 3, bufferBytes: {size}")))
     assert found.startswith("job.yaml:3: placement.bufferBytes: ")
     assert "expected a size" in found
     assert 'write `bufferBytes: "10GiB"`' in found

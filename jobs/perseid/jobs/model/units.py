@@ -1,8 +1,9 @@
-"""Durations ("10s") and sizes ("64MiB") as users write them."""
+"""Durations ("10s"), sizes ("64MiB") and times as users write them."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 DURATION_EXPECTED = 'a duration such as "500ms", "10s", "5m" or "1h"'
 SIZE_EXPECTED = 'a size such as "64MiB" or "512KiB"'
@@ -31,3 +32,17 @@ def size_bytes(text: object) -> int:
     if found is None:
         raise ValueError(SIZE_EXPECTED)
     return int(float(found["number"]) * _BYTES[found["unit"]])
+
+
+def time(text: object) -> datetime:
+    """An ISO time, in UTC unless it has an offset; ValueError for anything else."""
+    when = datetime.fromisoformat(text if isinstance(text, str) else "")
+    try:
+        return (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
+
+
+def time_ms(text: object) -> int:
+    """The same in milliseconds since 1970."""
+    return round(time(text).timestamp() * 1000)

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from perseid.clocks import Clock
 from perseid.errors import FencedError, PermanentError, RefusedError, UsageError
+from perseid.jobs.model import units
 from perseid.jobs.model.problems import listed, nearest
 from perseid.jobs.model.spec import JobSpec
 from perseid.records import JobEntry, JobFailures, JobStatus
@@ -208,9 +209,8 @@ def _not_removed(entry: JobEntry) -> None:
 def _time(text: str) -> str:
     """The time in UTC. From 1970 on: to Kafka the milliseconds -1 and -2 are no times."""
     try:
-        when = datetime.fromisoformat(text)
-        when = (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
+        when = units.time(text)
+    except ValueError:
         when = _NO_TIME
     if when < _EPOCH:
         raise UsageError(

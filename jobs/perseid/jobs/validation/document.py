@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -73,9 +72,8 @@ def _start(value: object) -> str | dict[int, int]:
     if value in {"earliest", "latest"}:
         return str(value)
     try:
-        when = datetime.fromisoformat(str(value) if isinstance(value, str) else "")
-        return (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
-    except (ValueError, OverflowError):
+        return units.time(value).isoformat()
+    except ValueError:
         raise ValueError(
             "earliest, latest, an ISO time (UTC unless it has an offset) or {partition: offset}"
         ) from None
