@@ -34,7 +34,7 @@ from perseid.jobs.model.assignments import tasks_of
 from perseid.jobs.model.layout import Layout, Task, build, upstream
 from perseid.jobs.model.spec import JobSpec
 from perseid.jobs.model.spread import spread_of
-from perseid.records import Assignment, Plan, WorkerInfo
+from perseid.records import Assignment, WorkerInfo
 from perseid.topics.records import (
     EpochDone,
     FragmentState,
@@ -73,7 +73,7 @@ def adopted(
             plan, loaded.generation, ledger_highest=max(loaded.ledger.values(), default=0)
         ),
         standby=job.standby.loaded(plan.replicas if plan is not None else (), workers),
-        gating=job.gating.loaded(_gates(plan), workers),
+        gating=job.gating.loaded([plan.gated] if plan and plan.gated else (), workers),
         checkpointing=Checkpointing(
             pointers=pointers if ours else None, begun_s=now.monotonic_s,
             timing=checkpointing.timing, trimmed_s=checkpointing.trimmed_s,
@@ -108,11 +108,6 @@ def adopted(
     if unheard:
         job = checkpoints.aborted(job.with_events(unheard), "word of its parts may be lost")
     return _in_phase(job, loaded, workers, now)
-
-
-def _gates(plan: Plan | None) -> tuple[Assignment, ...]:
-    run = plan.gate.run if plan is not None and plan.gate is not None else None
-    return (run,) if run is not None else ()
 
 
 def _in_phase(
@@ -170,6 +165,7 @@ def _lags(spec: JobSpec, tasks: Collection[Task]) -> bool:
 
 
 def _is_counted(job: JobState, record: EpochDone) -> bool:
+    """Whether the epoch is of this job and of a token that counts."""
     return record.job_uuid == job.entry.uuid and bool(job.chain.confirmed(record))
 
 
@@ -239,7 +235,7 @@ def _with_checks(job: JobState, records: tuple[ProgressRecord, ...]) -> JobState
     found = {
         (c.epoch, c.split, c.source): c
         for r in records
-        if isinstance(r, EpochDone) and r.job_uuid == job.entry.uuid and job.chain.confirmed(r)
+        if isinstance(r, EpochDone) and _is_counted(job, r)
         for c in r.checks
         if carried_to < c.epoch <= job.done  # of later ones not all are known
     }

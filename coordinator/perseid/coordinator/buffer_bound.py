@@ -63,30 +63,36 @@ def held(job: JobState) -> dict[str, int]:
 
 def is_near(job: JobState) -> bool:
     """Whether only a token that lets buffers be trimmed may be issued."""
-    limit = bytes_max(job)
-    if limit is None or _is_freed(job):
-        return False
-    return max(_expected(job).values(), default=0) >= NEAR * limit
+    return _fullest(job) is not None
 
 
 def reason(job: JobState) -> str:
     """Why no input is taken, for users; empty while it is."""
-    return _text(job, f" ({max(_expected(job).values())} bytes)") if is_near(job) else ""
+    fullest = _fullest(job)
+    return _text(job, fullest[1], f" ({fullest[0]} bytes)") if fullest is not None else ""
 
 
 def noted(job: JobState) -> JobState:
     """With an event when input is held back, if users do not see one already."""
-    if not is_near(job):
+    fullest = _fullest(job)
+    if fullest is None:
         return job
-    text = _text(job, "")
+    text = _text(job, fullest[1], "")
     return job if text in job.health.events else job.with_events(text)
 
 
-def _text(job: JobState, size: str) -> str:
-    expected = _expected(job)
-    fullest = max(expected, key=lambda reader: (expected[reader], reader))
+def _fullest(job: JobState) -> tuple[int, str] | None:
+    """What a topic near the bound holds, and its reader; None if there is room in all."""
+    limit = bytes_max(job)
+    if limit is None or _is_freed(job):
+        return None
+    fullest = max(((size, reader) for reader, size in _expected(job).items()), default=None)
+    return fullest if fullest is not None and fullest[0] >= NEAR * limit else None
+
+
+def _text(job: JobState, reader: str, size: str) -> str:
     return (
-        f"no input is taken until a checkpoint is complete: the buffer topic of {fullest} is near "
+        f"no input is taken until a checkpoint is complete: the buffer topic of {reader} is near "
         f"its bound of {bytes_max(job)} bytes{size}; if that recurs, raise "
         "`placement.bufferBytes` or lower `faultTolerance.checkpoint.period`"
     )

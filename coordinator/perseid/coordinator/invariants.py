@@ -191,11 +191,11 @@ def _of_replicas(was: Plan, plan: Plan) -> Iterator[str]:
 
 
 def _of_gate(was: Plan, plan: Plan) -> Iterator[str]:
-    run = plan.gate.run if plan.gate is not None else None
+    run = plan.gated
     if run is None:
         return
-    copies = {a.owner for a in (*plan.assignments, *plan.replicas)}
-    if run.owner in copies or not run.muted or run.log in {a.log for a in plan.assignments}:
+    owners, logs = {a.owner for a in plan.copies}, {a.log for a in plan.assignments}
+    if run.owner in owners or not run.muted or run.log in logs:
         yield f"a gate has the worker, the role or the log of a copy of the job: {run}"
     if run not in was.every and not was.generation < run.generation:
         yield f"the gate changed under generation {run.generation}"

@@ -96,8 +96,7 @@ class JobState:
     @property
     def gate(self) -> Gate | None:
         """The plan's, if it is of this entry."""
-        found = self.plan.gate if self.plan is not None else None
-        return found if found is not None and found.counter == self.entry.counter else None
+        return self.plan.gate_of(self.entry) if self.plan is not None else None
 
     @property
     def gate_refused(self) -> str:

@@ -91,7 +91,7 @@ def for_replica(
 
 def for_gate(state: ClusterState, plan: Plan) -> str | None:
     """The incarnation to run another revision of that job: one without a copy of it, or None."""
-    copies = {a.owner for a in (*plan.assignments, *plan.replicas)}
+    copies = {a.owner for a in plan.copies}
     free = {w: info for w, info in state.workers.items() if w not in copies}
     return choose(free, loads(state))
 

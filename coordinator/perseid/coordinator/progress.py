@@ -135,8 +135,8 @@ def _has_state(record: EpochDone | FragmentState) -> bool:
 def _of_owner(job: JobState, record: EpochDone | FragmentState) -> bool:
     """Whether the report is from the present owner of its fragment, or of its replica."""
     plan = job.plan
-    all_ = (*plan.assignments, *plan.replicas) if plan is not None else ()
-    own = next((a for a in all_ if a.name == record.fragment), None)
+    copies = plan.copies if plan is not None else ()
+    own = next((a for a in copies if a.name == record.fragment), None)
     return (
         own is not None and own.owner is not None and record.job_uuid == job.entry.uuid
         and record.generation == own.generation

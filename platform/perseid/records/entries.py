@@ -273,10 +273,24 @@ class Plan:
         return tuple(self.of_one(a) for a in self.every if a.owner == incarnation)
 
     @property
+    def copies(self) -> tuple[Assignment, ...]:
+        """Primaries and replicas."""
+        return (*self.assignments, *self.replicas)
+
+    @property
+    def gated(self) -> Assignment | None:
+        """Who runs the revision of a gate, if any worker may."""
+        return self.gate.run if self.gate is not None else None
+
+    @property
     def every(self) -> tuple[Assignment, ...]:
         """Primaries, replicas, and who runs the revision of a gate."""
-        run = self.gate.run if self.gate is not None else None
-        return (*self.assignments, *self.replicas, *([run] if run is not None else ()))
+        return self.copies if self.gated is None else (*self.copies, self.gated)
+
+    def gate_of(self, entry: JobEntry) -> Gate | None:
+        """The gate, if it is the one that the entry asks for."""
+        found = self.gate if self.job_uuid == entry.uuid else None
+        return found if found is not None and found.counter == entry.counter else None
 
     def of_one(self, own: Assignment) -> Plan:
         """The plan with this assignment alone, under its generation.
@@ -308,11 +322,10 @@ class Plan:
 
     def _with_gate_apart(self) -> Plan:
         """Without who runs a gate, if that worker has a copy of the job: two revisions' code."""
-        gate = self.gate
-        if gate is None or gate.run is None:
+        if self.gate is None or self.gated is None:
             return self
-        owners = {a.owner for a in (*self.assignments, *self.replicas)}
-        return replace(self, gate=replace(gate, run=None)) if gate.run.owner in owners else self
+        meets = self.gated.owner in {a.owner for a in self.copies}
+        return replace(self, gate=replace(self.gate, run=None)) if meets else self
 
     def replica_of(self, fragment: str) -> Assignment | None:
         return next((a for a in self.replicas if a.fragment == fragment), None)

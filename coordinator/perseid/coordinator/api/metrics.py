@@ -20,7 +20,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from perseid.coordinator import stalled, statuses, view
+from perseid.coordinator import buffer_bound, stalled, statuses, view
 from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState
 from perseid.coordinator.totals import EPOCH_BOUNDS_S
@@ -150,14 +150,8 @@ def _replicas(look: Look) -> Iterator[tuple[str, JobState, Assignment]]:
 
 def _buffer_bytes(look: Look) -> Iterator[Sample]:
     for name, job in sorted(look.state.jobs.items()):
-        found = view.buffers(job)
-        if found is not None:
-            yield from (((name, reader), size) for reader, size in found["bytes"].items())
-
-
-def _buffer_bytes_max(job: JobState) -> float | None:
-    found = view.buffers(job)
-    return found["bytes_max"] if found is not None else None
+        if job.phase is not Phase.LOADING:
+            yield from (((name, reader), size) for reader, size in buffer_bound.held(job).items())
 
 
 def _operator_bytes(look: Look) -> Iterator[Sample]:
@@ -261,7 +255,7 @@ FAMILIES: tuple[Family, ...] = (
         ("job", "operator"), _buffer_bytes,
     ),
     _of_job("perseid_buffer_bytes_max", "The bound of each buffer topic of a spread job",
-            lambda job, _: _buffer_bytes_max(job)),
+            _loaded(buffer_bound.bytes_max)),
     _of_job("perseid_job_checkpoint_epoch", "The epoch of the newest complete checkpoint",
             _loaded(lambda job: job.newest.epoch if job.newest else None)),
     _of_job("perseid_job_checkpoint_age_seconds", "Since the token of the newest checkpoint",

@@ -136,9 +136,8 @@ def _wrong_replicas(plan: Plan) -> list[str]:
 
 def _wrong_gate(plan: Plan) -> list[str]:
     """A gate runs other code on a worker without a copy of the job, and has a log of its own."""
-    run = plan.gate.run if plan.gate is not None else None
-    copies = (*plan.assignments, *plan.replicas)
-    if run is None or (run.muted and run.archive and run.owner not in {a.owner for a in copies}):
+    run, owners = plan.gated, {a.owner for a in plan.copies}
+    if run is None or (run.muted and run.archive and run.owner not in owners):
         return []
     return [f"gate {run.fragment} has no code of its own, or the worker of a copy: {run.owner}"]
 

@@ -75,7 +75,7 @@ def gate(entry: JobEntry, plan: Plan | None) -> dict[str, Any] | None:
         return None
     if not entry.gate:
         return None
-    found = plan.gate if plan.gate is not None and plan.gate.counter == entry.counter else None
+    found = plan.gate_of(entry)
     run = found.run if found is not None else None
     reason = found.refused if found is not None else ""
     state = "refused" if reason else "comparing" if run is not None else "waiting"
@@ -96,8 +96,8 @@ def _gate_text(shown: Mapping[str, Any]) -> str:
 
 def refused(entry: JobEntry, plan: Plan | None) -> dict[str, Any] | None:
     """Why the gate of the applied revision has refused it; None unless it has."""
-    gate = plan.gate if plan is not None and plan.job_uuid == entry.uuid else None
-    if gate is None or gate.counter != entry.counter or not gate.refused:
+    gate = plan.gate_of(entry) if plan is not None else None
+    if gate is None or not gate.refused:
         return None
     what_next = (
         f"correct the revision and `perseid jobs apply` it again with `--gate audit`; "
