@@ -11,11 +11,15 @@ import pytest
 from perseid.registry import Registry
 from perseid.testing.running import RunningCluster
 from perseid.testing.stack import Ran
-from perseid.topics import names
+from perseid.testing.verify.read import read_topic
+from perseid.testing.wait import until
+from perseid.topics import codec, names
 from perseid.topics.admin import TopicAdmin
+from perseid.topics.records import FragmentState
 from support.ranks import RankedJob
 
 AUDIT_S = 400.0  # a Spark starts next to two busy ones
+STOPPED_S = 60.0
 LOAD = 1500  # rows: five epochs at least
 
 
@@ -36,6 +40,18 @@ def ends(running: RunningCluster, job: str, *, live: bool) -> dict[tuple[str, in
     infos = topics.describe([f"{job}-out", *control])
     places = [(name, p) for name, info in infos.items() for p in range(info.partitions)]
     return topics.ends(places, committed=False)
+
+
+def stop(running: RunningCluster, job: str) -> None:
+    """The last report of its worker comes after the command's answer."""
+
+    def is_over() -> bool:
+        *_, record = read_topic(running.kafka, names.progress(job))
+        last = codec.decode(record.value or b"")
+        return isinstance(last, FragmentState) and last.state == "stopped"
+
+    running.do("jobs", "stop", job)
+    until(is_over, STOPPED_S, f"the report that {job} has stopped")
 
 
 def generation(running: RunningCluster, job: str) -> int:
@@ -66,7 +82,7 @@ def test_a_past_with_deaths_is_equal_and_what_a_revision_changes_is_found(
 
     live = spread > 1
     if not live:
-        running.do("jobs", "stop", job.name)
+        stop(running, job.name)
     before = ends(running, job.name, live=live), generation(running, job.name)
     equal = found(audit(running, job, "--epochs", "1:"), 0)
     assert (equal["verdict"], equal["base"], equal["first_epoch"]) == ("equal", "scratch", 1)
