@@ -10,6 +10,7 @@ its supervisor starts a new incarnation.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 import signal
@@ -33,7 +34,7 @@ from perseid.worker.leaving import Leaving, leave
 from perseid.worker.machine import MachineWatch
 from perseid.worker.removed_jobs import RemovedJobs
 from perseid.worker.spark.session import local_cores, open_session
-from perseid.worker.spark.warm import warm_up
+from perseid.worker.spark.warm import warm_up, warm_up_queries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +43,7 @@ log = logging.getLogger("perseid.worker")
 EXIT_SESSION_LOST = 4  # the supervisor starts a new incarnation
 CONNECT_S = 60.0  # ZooKeeper may be starting, too
 ALIVE = "alive"  # file whose mtime is the last read of the plans: for health checks
+IDLE_S = 3.0  # without a fragment; the leader places a job that waits sooner
 LOOK_S = 1.0  # plans are read this often even without a change, in case a watch was lost
 
 
@@ -86,7 +88,7 @@ class WorkerService:
             self.deployment.spark,
         )
         opened_s = self.clock.monotonic_s()
-        warm_up(spark, self.scratch)
+        warm_up(spark)
         log.info("warm in %.1f s", self.clock.monotonic_s() - opened_s)
         registry = Registry.connect(self.deployment, CONNECT_S)
         registry.on_session(self._session_changed)
@@ -97,12 +99,14 @@ class WorkerService:
         log.info("worker %s is ready", self.incarnation)
         self.scratch.mkdir(parents=True, exist_ok=True)
         alive = self.scratch / ALIVE
+        warms_s = self.clock.monotonic_s() + IDLE_S
         while not self._stopping.is_set():
             try:
                 self._reconcile(registry, fragments)
                 alive.touch()
             except RetryableError as error:
                 log.warning("plans cannot be read now: %s", error)
+            warms_s = self._warm_queries(spark, fragments, warms_s)
             self._changed.wait(LOOK_S)
             self._changed.clear()
         leave(registry, me, fragments, self.leaving, self.clock)
@@ -113,6 +117,19 @@ class WorkerService:
         """Before the JVM starts: RefusedError when this version must not take part."""
         with closing(Registry.connect(self.deployment, CONNECT_S)) as registry:
             versions.admit(registry, self.worker_id, this_build())
+
+    def _warm_queries(self, spark: SparkSession, fragments: Fragments, at_s: float) -> float:
+        """Warms up queries if nothing runs at `at_s`; when to ask again, infinity for never.
+
+        A fragment that runs has begun the first query itself.
+        """
+        if fragments.running():
+            return math.inf
+        if self.clock.monotonic_s() < at_s:
+            return at_s
+        given = spark, self.scratch / "warm-up"
+        threading.Thread(target=warm_up_queries, args=given, name="warm-up", daemon=True).start()
+        return math.inf
 
     def _stop(self) -> None:
         self._stopping.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -73,7 +74,7 @@ class Taking:
 
     def restored(self, life: FragmentLife | None) -> None:
         self.runtime._life = life
-        self.runtime._restored.set()
+        self.runtime._begun.set()
 
     def read_from(self, _topic: str, _partition: int, offset: int, **_: Any) -> list[Entry]:
         return [Entry(offset, b"%d" % offset, 0)]
@@ -112,7 +113,7 @@ def test_it_reads_ahead_for_its_time_and_the_next_one_does_not_run_those_again(
 
 def test_an_epoch_waits_for_the_restore(monkeypatch: pytest.MonkeyPatch) -> None:
     taking = Taking(monkeypatch)
-    taking.runtime._restored.clear()
+    taking.runtime._begun.clear()
     given = (rows(5, 6, 7, 8),)  # the query begins at an older checkpoint
     batch = threading.Thread(target=taking.batch, args=given, daemon=True)
     batch.start()
@@ -122,6 +123,65 @@ def test_an_epoch_waits_for_the_restore(monkeypatch: pytest.MonkeyPatch) -> None
     taking.restored(taking.life)
     batch.join(30.0)
     assert taking.taken == [7, 8]
+
+
+class Beginning:
+    """A restored fragment whose query starts: its own thread runs what waits, up to `asked_at`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, asked_at: int) -> None:
+        self.taking, self.asked_at = Taking(monkeypatch), asked_at
+        self.runtime = self.taking.runtime
+        self.runtime._begun.clear()
+        monkeypatch.setattr(query, "cancellable", lambda *_: nullcontext())
+        monkeypatch.setattr(self.taking.loop, "_run", self.run_epoch)
+
+    def run_epoch(self, order: Any, record: bytes) -> None:
+        self.taking.run_epoch(order, record)
+        if order.token.epoch == self.asked_at:
+            threading.Thread(target=self.taking.batch, args=(rows(7, 8, 9, 10),)).start()
+            assert self.runtime._asked.wait(30)
+
+    def begin(self) -> None:
+        self.runtime._begin_ahead(self.taking.life)
+        self.runtime._begun.set()
+
+
+def test_epochs_run_before_the_query_has_its_first_rows_and_only_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    beginning = Beginning(monkeypatch, asked_at=8)
+    beginning.begin()
+    until(lambda: beginning.taking.taken == [7, 8, 9, 10], 30, "the query's rows")
+
+
+def test_it_waits_for_the_query_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    beginning = Beginning(monkeypatch, asked_at=-1)
+    beginning.begin()
+    assert beginning.taking.now_s >= running.BEGIN_S
+    assert beginning.taking.taken == [7, 8, 9, 10]
+
+
+@pytest.mark.parametrize("what", ["woken", "finishing"])
+def test_a_promotion_or_an_end_is_not_kept_waiting_by_what_runs_first(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    beginning = Beginning(monkeypatch, asked_at=-1)
+    getattr(beginning.taking.fragment._control, what).set()
+    beginning.begin()
+    assert beginning.taking.taken == []
+
+
+def test_after_an_error_in_what_runs_first_the_query_runs_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    beginning = Beginning(monkeypatch, asked_at=-1)
+    beginning.taking.fails_at = 8
+    with pytest.raises(RetryableError, match="the broker is away"):
+        beginning.begin()
+    beginning.runtime._begun.set()
+    with pytest.raises(RetryableError, match="the broker is away"):
+        beginning.taking.batch(rows(7, 8))
+    assert beginning.taking.taken == [7]
 
 
 def test_after_a_failed_restore_none_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,7 @@ class Follower:
             lambda _now: (), lambda *_: (),
         )  # fmt: skip
         self.runtime._query = cast(Any, self.query)
+        self.runtime._starting.set_result(None)
         monkeypatch.setattr(query, "read_ahead", lambda *_: iter(()))
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._follow, daemon=True)
@@ -146,11 +147,12 @@ def test_a_replica_that_waits_for_a_record_is_promoted_at_once(follower: Followe
     assert follower.fragment.name == "fragment-shop-4.whole.replica", "folders and query stay"
     follower.batch(7).join(10)
     assert follower.life.done == ["promoted", 7]
-    assert follower.groups == ["f", "none"]
+    groups = ["f-begin", "none", "f-promotion-5", "none"]
+    assert follower.groups == groups
     follower.fragment.stop(10)
     follower.ended()
     assert follower.error is None
-    assert follower.groups == ["f", "none"], "its query alone is to be stopped"
+    assert follower.groups == groups, "its query alone is to be stopped"
 
 
 def test_it_comes_before_the_next_record(follower: Follower) -> None:
@@ -199,7 +201,7 @@ def test_a_stop_aborts_the_epoch_that_a_promotion_runs(follower: Follower) -> No
     assert follower.life.running.wait(10)
     stopping = threading.Thread(target=follower.fragment.stop, args=(10,), daemon=True)
     stopping.start()
-    until(lambda: "cancel f" in follower.groups, 10, "the abort")
+    until(lambda: "cancel f-promotion-5" in follower.groups, 10, "the abort")
     follower.life.failure = RetryableError("aborted")
     follower.life.let.set()
     stopping.join(10)

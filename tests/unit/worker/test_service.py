@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from perseid.registry import Registry, codec, paths
 from perseid.registry.port import Create, Set
 from perseid.testing.registry import FakeZooKeeper
 from perseid.testing.wait import until
+from perseid.worker import service as services
 from perseid.worker.fragment import Fragment
 from perseid.worker.fragments import Fragments
 from perseid.worker.service import WorkerService
@@ -261,3 +263,28 @@ def test_all_fragments_of_a_job_know_its_checkpoints(
     registry.coordination.write(Create(paths.checkpoint("a"), found))
     known = {name: r.pointers for name, r in look(registry, service, fragments).items()}
     assert known == {"a/0": (pointer,), "a/1": (pointer,), "b": ()}
+
+
+def test_queries_are_warmed_up_once_nothing_has_run_for_a_while(
+    service: WorkerService, fragments: Fragments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warmed, spark = list[object](), cast(Any, object())
+    monkeypatch.setattr(services, "warm_up_queries", lambda *given: warmed.append(given))
+    later_s = service.clock.monotonic_s() + 3600
+    assert service._warm_queries(spark, fragments, later_s) == later_s
+    assert service._warm_queries(spark, fragments, 0.0) == math.inf
+    until(lambda: warmed == [(spark, service.scratch / "warm-up")], 10, "the warm-up")
+    service._warm_queries(spark, fragments, math.inf)
+    assert len(warmed) == 1
+
+
+def test_queries_are_not_warmed_up_next_to_a_fragment(
+    registry: Registry, service: WorkerService, fragments: Fragments,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    warmed = list[object]()
+    monkeypatch.setattr(services, "warm_up_queries", lambda *given: warmed.append(given))
+    placed(registry, service, "a")
+    look(registry, service, fragments)
+    assert service._warm_queries(cast(Any, None), fragments, 0.0) == math.inf
+    assert warmed == []

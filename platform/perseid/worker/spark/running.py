@@ -10,7 +10,7 @@ import logging
 import shutil
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from perseid.worker.spark.epochs import EpochRunner
 
 log = logging.getLogger("perseid.worker")
+BEGIN_S = 10.0  # for epochs before the query has its first rows; then the fragment waits for it
 
 
 @dataclass
@@ -111,17 +112,19 @@ class SparkRuntime:
         self.layout, self.known = runner.context.layout, known
         self._control, self._folder, self._judge_memory = control, folder, judge_memory
         self._pool = ThreadPoolExecutor(3, "perseid-restore")
-        self._restored = threading.Event()  # from now on epochs may run
+        self._asked = threading.Event()  # the query has its first rows
+        self._begun = threading.Event()  # from now on the query runs the epochs
         self._life: FragmentLife | None = None  # takes the records; None if the restore failed
         self._taken_s = 0.0  # monotonic time at which the last record was handled
         self._state_bytes: Mapping[int, int] = {}  # of the last epoch, by operator partition
         self._query: StreamingQuery | None = None
+        self._starting: Future[None] = Future()  # of the query
         self._inbox: BufferInbox | None = None
         self._audit: LedgerAudit | None = None  # of a replica
         self._ledgers: restoring.Ledgers | None = None  # the same, ready for its promotion
         self._rows = folder.with_name(f"{folder.name}-rows")  # of a level, on their way to tasks
         self._error: BaseException | None = None
-        self._promotion: str | None = None  # the job group of one that runs
+        self._group: str | None = None  # the job group of what runs outside the query
 
     @property
     def spec(self) -> JobSpec:
@@ -136,17 +139,9 @@ class SparkRuntime:
         restoring.fence(self.runner)
 
     def prepare(self, base_offset: int) -> Callable[[], None]:
-        """Plans an epoch and starts the query, which takes half a second or more."""
-        begun = [
-            self._pool.submit(self.runner.prepare),
-            self._pool.submit(self._start_query, base_offset),
-        ]
-
-        def wait() -> None:
-            for work in begun:
-                work.result()
-
-        return wait
+        """Plans an epoch. Starts the query, which takes seconds: `follow` waits for it."""
+        self._starting = self._pool.submit(self._start_query, base_offset)
+        return self._pool.submit(self.runner.prepare).result
 
     def ledgers(self) -> Callable[[], Mapping[int, int]]:
         ready = self._ledgers or restoring.Ledgers(self.runner.context)
@@ -185,12 +180,14 @@ class SparkRuntime:
 
     def follow(self, life: FragmentLife) -> None:
         self._life = life
-        assert self._query is not None, "`prepare` has started it"
         woken = self._control.woken
-        ended = query.awaited(self._query, woken.set)
-        self._restored.set()
         self._control.follows = True
         try:
+            self._begin_ahead(life)
+            self._begun.set()
+            self._starting.result()
+            assert self._query is not None, "it has started"
+            ended = query.awaited(self._query, woken.set)
             while not ended.done():
                 if not woken.wait(part_orders.LOOK_S):
                     self._look(life)
@@ -205,6 +202,32 @@ class SparkRuntime:
             self.stop()
         if not self._control.stopping.is_set():
             raise RetryableError("the streaming query ended by itself")
+
+    def _begin_ahead(self, life: FragmentLife) -> None:
+        """Runs epochs that wait, until the query has its first rows."""
+        control = self._control
+
+        def wanted() -> bool:
+            return control.continues and not (self._asked.is_set() or control.woken.is_set())
+
+        topic = names.tokens(self.plan.job)
+        ahead = query.read_ahead(self._ahead, topic, lambda: life.offset, wanted, BEGIN_S)
+        with self._outside("begin"):
+            for offset, record in ahead:
+                self._on_record(life, offset, record)
+
+    @contextmanager
+    def _outside(self, what: str) -> Iterator[None]:
+        """For epochs in the fragment's own thread; the query runs none after an error."""
+        self._group = f"{self._folder.name}-{what}"
+        try:
+            with query.cancellable(self.runner.spark, self._group):
+                yield
+        except BaseException as error:
+            self._error = self._error or error  # before the next record has its turn
+            raise
+        finally:
+            self._group = None
 
     def promoted(self, plan: Plan) -> None:
         self.plan = plan
@@ -228,16 +251,9 @@ class SparkRuntime:
         if wanted is None or wanted.generation <= life.plan.generation:
             return
         with self._control.in_turn():
-            self._promotion = self._folder.name
-            try:
-                if self._control.continues and self._error is None:
-                    with query.cancellable(self.runner.spark, self._promotion):
-                        life.promote(wanted)
-            except BaseException as error:
-                self._error = self._error or error  # before the next record has its turn
-                raise
-            finally:
-                self._promotion = None
+            if self._control.continues and self._error is None:
+                with self._outside(f"promotion-{wanted.generation}"):
+                    life.promote(wanted)
             self._taken_s = time.monotonic()
 
     def execute(self, order: EpochOrder, record: bytes) -> tuple[TaskReport, int]:
@@ -304,7 +320,7 @@ class SparkRuntime:
     # Query --------------------------------------------------------------------------------------
 
     def _start_query(self, base_offset: int) -> None:
-        """Its epochs wait for the restore."""
+        """Its epochs wait for the restore, and for those that run before it."""
         context, topic = self.runner.context, names.tokens(self.plan.job)
         tokens = token_source.source_class(context.brokers, topic, base_offset, context.token)
         name = self._folder.name
@@ -315,7 +331,8 @@ class SparkRuntime:
     def _take(self, rows: query.Records) -> None:
         """One micro-batch; runs in a thread of Spark's gateway."""
         logs.bind(job=self.plan.job, generation=self.plan.generation)
-        self._restored.wait()
+        self._asked.set()
+        self._begun.wait()
         life = self._life
         if life is None:
             return
@@ -349,15 +366,15 @@ class SparkRuntime:
 
     def stop(self) -> None:
         """Ends what `prepare` began, also when the restore failed; raises nothing."""
-        self._restored.set()
-        promotion = self._promotion
-        if self._query is not None:
-            try:
-                if promotion is not None:
-                    query.cancel(self.runner.spark, promotion)
+        self._begun.set()
+        group = self._group
+        try:
+            if group is not None:
+                query.cancel(self.runner.spark, group)
+            if self._query is not None:
                 self._query.stop()
-            except Exception as error:  # Spark itself may have ended
-                log.warning("the query cannot be stopped: %s", error)
+        except Exception as error:  # Spark itself may have ended
+            log.warning("the query cannot be stopped: %s", error)
 
     def close(self) -> None:
         """Ends the query and deletes its files."""

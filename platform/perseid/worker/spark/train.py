@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from perseid.worker.spark.session import open_session
-from perseid.worker.spark.warm import warm_up
+from perseid.worker.spark.warm import warm_up, warm_up_queries
 
 MASTER = "local[2,4]"
 END_TIMEOUT_S = 120
@@ -21,7 +21,8 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, required=True)
     scratch = parser.parse_args().scratch
     spark = open_session(MASTER, 2, "perseid-training", scratch / "spark")
-    warm_up(spark, scratch / "queries")
+    warm_up(spark)
+    warm_up_queries(spark, scratch / "warm-up")
     gateway = spark.sparkContext._gateway
     spark.stop()
     assert gateway is not None, "a session has a gateway"

@@ -1,8 +1,8 @@
 """Warms a worker up, so that the first epoch of a fragment it takes over is not its slowest.
 
-The first job of a Spark session compiles, starts Python daemons and loads classes, which takes
-seconds; so does the first streaming query. A worker runs both before it registers, so a takeover
-finds it warm.
+The first epoch of a Spark session compiles, starts Python daemons and loads classes, which takes
+seconds; so a worker runs some before it registers. The first streaming query does so too, but no
+epoch waits for it (`running`): a worker that nothing runs on starts one once it has registered.
 """
 
 from __future__ import annotations
@@ -26,31 +26,37 @@ if TYPE_CHECKING:
 
 POOLS = ("source", "encode", STATE_POOL)
 ROUNDS = 2
-QUERY_S = 60.0  # longer than the slowest first batch measured; then the worker continues cold
+QUERY_S = 60.0  # longer than the slowest first batch measured
 _LOOK_S = 0.5
 
 log = logging.getLogger("perseid.worker")
 
 
-def warm_up(spark: SparkSession, scratch: Path) -> None:
-    """Runs the shape of an epoch (two stages, the pools of Python workers) in a short query."""
+def warm_up(spark: SparkSession) -> None:
+    """Runs the shape of an epoch: two stages, and the pools of Python workers."""
+    _start_pools(spark)
+    for _ in range(ROUNDS):
+        _epoch(spark)
+
+
+def warm_up_queries(spark: SparkSession, folder: Path) -> None:
+    """Runs a short query; raises nothing. `folder` must be new."""
+    try:
+        _run_query(spark, folder)
+    except Exception as error:  # such as the end of this worker
+        log.warning("the first query will be slow: %s", error)
+
+
+def _run_query(spark: SparkSession, folder: Path) -> None:
     ran = threading.Event()
-
-    def batch(_rows: query.Records) -> None:
-        if not ran.is_set():
-            _start_pools(spark)
-            for _ in range(ROUNDS):
-                _epoch(spark)
-        ran.set()
-
     deadline_s = time.monotonic() + QUERY_S
-    folder = scratch / "warm-up"
-    warming = query.start(spark, "warm-up", folder, token_source.ticking(), batch)
+    given = spark, "warm-up", folder, token_source.ticking()
+    warming = query.start(*given, lambda _rows: ran.set())
     while not ran.wait(_LOOK_S) and warming.isActive and time.monotonic() < deadline_s:
         pass
     if not ran.is_set():
-        log.warning("the warm-up did not end well, so the first epochs are slow: %s",
-                    warming.exception() or f"not done after {QUERY_S} s")  # fmt: skip
+        why = warming.exception() or f"not done after {QUERY_S} s"
+        log.warning("the first query will be slow: its warm-up did not end well: %s", why)
     warming.stop()
 
 
