@@ -48,7 +48,7 @@ DRAWN = {
     "spread": 2,  # of jobs on three workers: deaths, changes, buffers
     "replicas": 1,  # beyond both copies' deaths in turn
     "changes": 2,  # of a job, with its state kept: revisions, partitions, SQL
-    "longest": 1,  # a kill in each operator, the operations page, a Spark cluster
+    "longest": 1,  # a kill in each operator, the operations page, a Spark cluster, a worker's audit
     "feedback edges": 1,
     "examples": 2,
     "field": 2,  # rare faults that users met

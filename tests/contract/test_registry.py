@@ -25,6 +25,7 @@ from perseid.records import (
     Plan,
     WorkerInfo,
 )
+from perseid.records.audits import AuditProgress, AuditRequest
 from perseid.records.version import PROTOCOL, Build, this_build
 from perseid.registry import (
     ConflictError,
@@ -39,6 +40,7 @@ from perseid.registry import (
     paths,
     versions,
 )
+from perseid.registry.audits import AuditNodes
 from perseid.registry.port import Coordination, Delete, Set
 from perseid.registry.zookeeper import KazooCoordination
 from perseid.testing.registry import FakeCoordination, FakeZooKeeper
@@ -379,3 +381,56 @@ def test_members_announce_themselves_and_what_changes(service: Service) -> None:
         two.change_worker(worker("w1-1"))
     with pytest.raises(RefusedError, match=rf"written with protocol {PROTOCOL} "):
         versions.admit(two, "c3", Build("9.0", PROTOCOL + 1))
+
+
+# -- audits --------------------------------------------------------------------------------------
+
+
+def audit(id_: str = "a1") -> AuditRequest:
+    return AuditRequest(id_, "wordcount", ("--epochs=1:5", "--cores=1"), 7, "ann")
+
+
+def test_of_two_workers_one_takes_an_audit(service: Service) -> None:
+    one, two = (AuditNodes(Registry(service.session())) for _ in range(2))
+    assert (one.changes(), one.ids(), one.every(), one.one("a1")) == (-1, (), [], None)
+    one.create(audit())
+    before = one.changes()
+    with pytest.raises(ConflictError):
+        two.create(audit())
+    seen = [nodes.one("a1") for nodes in (one, two)]
+    assert seen[0] == seen[1] and seen[0] is not None
+    taken, version = seen[0].value.taken("w1-1", 9), seen[0].version
+    version = one.put(taken, version)
+    with pytest.raises(ConflictError):
+        two.put(taken.taken("w2-1", 10), version - 1)
+    stored = two.one("a1")
+    assert stored is not None and (stored.value, stored.version) == (taken, version)
+    assert two.changes() > before
+
+
+def test_progress_is_fenced_and_no_change_that_others_look_for(service: Service) -> None:
+    nodes = AuditNodes(Registry(service.session()))
+    nodes.create(audit())
+    before = nodes.changes()
+    running = replace(audit().taken("w1-1", 9), progress=AuditProgress(3, 5, 0))
+    assert nodes.put_progress(running, 0) == 1
+    with pytest.raises(ConflictError):
+        nodes.put_progress(running, 0)
+    assert nodes.changes() == before
+    with pytest.raises(ConflictError):
+        nodes.delete("a1", 0)
+    nodes.delete("a1", 1)
+    assert (nodes.every(), nodes.changes() > before) == ([], True)
+    with pytest.raises(ConflictError):
+        nodes.put(running, 1)
+
+
+def test_a_damaged_audit_hides_no_other_one(service: Service) -> None:
+    registry = Registry(service.session())
+    nodes = AuditNodes(registry)
+    for id_ in ("a1", "a2"):
+        nodes.create(audit(id_))
+    registry.coordination.write(Set(paths.audit("a1"), b"{}"))
+    assert [stored.value.id for stored in nodes.every()] == ["a2"]
+    with pytest.raises(DamagedFile, match="/audits/a1"):
+        nodes.one("a1")

@@ -30,21 +30,25 @@ from perseid.records import (
     JobStatus,
     LeaderInfo,
 )
+from perseid.records.audits import REPORT, VALUES, AuditRequest, AuditResult
 from perseid.records.repository import RepoJob, RepoRecord
 from perseid.registry import codec, paths
 from perseid.registry.facade import Registry
 from perseid.registry.port import Create, Set
+from perseid.replay import reports
 from perseid.testing.kafka import FakeLogReader, FakeTopics, ModelKafka
 from perseid.testing.registry import FakeZooKeeper
 from perseid.testing.store import MemoryStore
 from perseid.topics import codec as records
 from perseid.topics import names
 from perseid.topics.records import Begin
+from support.audit_reports import example
 from support.coordinator import Leader, World, job_entry
 
 JOB = "wordcount"
 LEADER = LeaderInfo("c2", 1, 4711, "http://127.0.0.1:4711")
 REPOSITORY = "https://git.example/jobs.git"
+AUDIT = "3f0c81d2a9b4"
 EPOCH = 7  # the newest of the token log
 
 
@@ -103,6 +107,20 @@ class Served:
         there = self.coordination.get(path) is not None
         data = codec.encode(value)
         self.coordination.write(Set(path, data) if there else Create(path, data))
+
+    def put_audit(self, *, ended: bool) -> None:
+        """An audit of AUDIT as its id, open or with a verdict and a report."""
+        audit = AuditRequest(AUDIT, JOB, ("--epochs=1:5",), 0, "ann")
+        if ended:
+            folder = f"audits/d/{AUDIT}/1"
+            audit = audit.ended(AuditResult("done", "differs", "diverged", 1, 5, 5, 9), 1, folder)
+            for name, found in (
+                (REPORT, reports.without_values(example())), (VALUES, example())
+            ):  # fmt: skip
+                self.store.write(f"{folder}/{name}", [reports.as_json(found).encode()])
+        if self.coordination.get(paths.AUDITS) is None:
+            self.coordination.write(Create(paths.AUDITS, b""))
+        self.put(paths.audit(AUDIT), audit)
 
     def look(self) -> Look | None:
         return Look(self._leader.state, LEADER, self._leader.world.now) if self.leads else None

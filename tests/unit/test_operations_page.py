@@ -32,7 +32,7 @@ def test_blocks_are_commands_and_only_those_of_docker_are_not_run() -> None:
 def test_verbs_of_the_page_are_there(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(command)[1:]
     options = [word for word in words if word.startswith("-")]
-    verb = words[: 2 if words[0] in {"decisions", "jobs", "topics", "dlq", "txn"} else 1]
+    verb = words[: 2 if words[0] in {"audits", "decisions", "jobs", "topics", "dlq", "txn"} else 1]
     assert main.run([*verb, "--help"]) == 0
     shown = capsys.readouterr().out
     for option in options:

@@ -18,6 +18,7 @@ from perseid.clocks import Clock
 from perseid.coordinator import change_log, invariants, view
 from perseid.coordinator import events as ev
 from perseid.coordinator.actions import Action
+from perseid.coordinator.audit_keeper import AuditKeeper
 from perseid.coordinator.core import decide
 from perseid.coordinator.decision_log.recorder import Recorder
 from perseid.coordinator.leadership import Lease, LeaseKeeper
@@ -93,6 +94,9 @@ class Service:
             lambda: self.state.jobs, ports.new_group, self._leads, self._clock.monotonic_s
         )
         self._sweeper = StoreSweeper(clients.registry, clients.store, self._leads, self._clock)
+        self._audits = AuditKeeper(
+            clients.registry, clients.store, lambda: self.state.jobs, self._leads, self._clock
+        )
         self._ending: StepDown | None = None
         self._ticked_s = 0.0
         self._of_thread = threading.local()
@@ -104,7 +108,7 @@ class Service:
         self._keeper.start()
         self._recorder.start()
         self._looking.begin()
-        for watcher in (self._mirror, self._sweeper):
+        for watcher in (self._mirror, self._sweeper, self._audits):
             watcher.start()
         try:
             while True:
@@ -115,7 +119,7 @@ class Service:
             self._acting.shutdown(wait=False, cancel_futures=True)
             self._performer.close()
             self._looking.stop()
-            for watcher in (self._mirror, self._sweeper):
+            for watcher in (self._mirror, self._sweeper, self._audits):
                 watcher.stop()
             self._recorder.close()
 
@@ -128,8 +132,9 @@ class Service:
         state, now = self.state, self._now()
         now = replace(now, time_ms=state.time.after(now))
         return view.Look(
-            state, self._leader, now, self._mirror.failed, self._recorder.lost, self._violations
-        )
+            state, self._leader, now, self._mirror.failed, self._recorder.lost, self._violations,
+            self._audits.seen,
+        )  # fmt: skip
 
     # -- deciding --------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from perseid.coordinator.token_time import Now
 from perseid.jobs.operations import fragments as of_plan
 from perseid.jobs.operations import report
 from perseid.records import Assignment, JobFailures, LeaderInfo
+from perseid.records.audits import AuditRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class Look:
     """What a leader knows at one moment; `now` with its time.
 
     `unmirrored`: by job, how often its consumer group's offsets could not be written. `unrecorded`:
-    decisions that are in no file. `violations`: broken `invariants`.
+    decisions that are in no file. `violations`: broken `invariants`. `audits`: as of a few seconds
+    ago.
     """
 
     state: ClusterState
@@ -31,6 +33,7 @@ class Look:
     unmirrored: Mapping[str, int] = field(default_factory=dict)
     unrecorded: int = 0
     violations: int = 0
+    audits: tuple[AuditRequest, ...] = ()
 
 
 def status(state: ClusterState, leader: LeaderInfo, now: Now) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`perseid audits`: keys for reports of audits; reports are signed, verified and shown."""
+"""`perseid audits`: audits on workers; keys; reports are signed, verified and shown."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Annotated
 
 import typer
 
-from perseid.cli import output
+from perseid.cli import audit_runs, output
+from perseid.cli import jobs as job_verbs
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A report, as JSON or signed.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Of `perseid audits list`.")]
 
 
 @app.callback()
 def group() -> None:
-    """Sign, verify and show reports of audits; make keys."""
+    """List and cancel audits on workers; sign, verify and show reports; make keys."""
 
 
 @app.command(epilog="Example: perseid audits keys /etc/perseid/audits")
@@ -110,6 +112,61 @@ def show(
         text = signing.unverified(text)
         output.note(f"perseid: the signature of {file} was not verified; --key verifies it")
     output.lines([FORMS[form].text(from_json(text)).removesuffix("\n")])
+
+
+@app.command("list", epilog="Example: perseid audits list --job wordcount")
+def every(
+    job: Annotated[str | None, typer.Option("--job", help="Only those of this job.")] = None,
+    data: output.Data = None,
+    as_json: output.Json = False,
+) -> None:
+    """List the audits that workers run or have run; those that ended are kept for 30 days."""
+    from perseid.jobs.operations import audits
+
+    with job_verbs.connected(data) as cluster:
+        found = [audits.document(one) for one in audits.every(cluster.registry, job)]
+    if as_json:
+        output.document({"audits": found})
+    else:
+        output.table(audit_runs.COLUMNS, map(audit_runs.row, found))
+
+
+@app.command("show-run", epilog="Example: perseid audits show-run 3f0c81d2a9b4 --format html")
+def show_run(
+    id_: Id,
+    form: Annotated[
+        str | None, typer.Option("--format", help="Its report as json, html, junit or markdown.")
+    ] = None,
+    show_values: Annotated[
+        bool, typer.Option("--show-values", help="Show keys and values of records.")
+    ] = False,
+    data: output.Data = None,
+    as_json: output.Json = False,
+) -> None:
+    """Print an audit on a worker with its progress or verdict; with --format its report."""
+    from perseid.errors import UsageError
+    from perseid.jobs.operations import audits
+    from perseid.replay.reports import FORMS
+
+    if form is not None and form not in FORMS:
+        raise UsageError(f"--format {form[:20]!r}: expected {', '.join(FORMS)}")
+    with job_verbs.connected(data) as cluster:
+        audit = audits.find(cluster.registry, id_).value
+        if form is None:
+            audit_runs.show(audit, as_json=as_json)
+            return
+        found = audit_runs.found(cluster, audit, values=show_values)
+    output.lines([FORMS[form].text(found).removesuffix("\n")])
+
+
+@app.command(epilog="Example: perseid audits cancel 3f0c81d2a9b4")
+def cancel(id_: Id, data: output.Data = None, as_json: output.Json = False) -> None:
+    """End an audit that a worker runs, or that waits for one."""
+    from perseid.jobs.operations import audits
+
+    with job_verbs.connected(data) as cluster:
+        over = audits.cancel(cluster.registry, cluster.clock, id_, audit_runs.user())
+    audit_runs.show(over, as_json=as_json)
 
 
 def _is_envelope(text: str) -> bool:

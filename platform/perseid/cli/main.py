@@ -96,7 +96,9 @@ app.command("doctor", epilog="Example: perseid doctor --json")(doctor.doctor)
 app.add_typer(
     decisions.app, name="decisions", help="List and replay what leading coordinators decided."
 )
-app.add_typer(audits.app, name="audits", help="Sign, verify and show reports of audits; make keys.")
+app.add_typer(
+    audits.app, name="audits", help="Audits on workers; sign, verify, show reports; make keys."
+)
 app.add_typer(tokens.app, name="tokens", help="Make tokens for the coordinator's HTTP API.")
 app.add_typer(chaos.app, name="chaos", help="Break the embedded cluster and see it heal.")
 app.add_typer(plan.app, name="plan", help="Ask the planners: replication, recovery, thresholds.")

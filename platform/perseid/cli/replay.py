@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perseid.cli import jobs, output
+from perseid.cli import audit_runs, jobs, output
 from perseid.clocks import time_text
 
 if TYPE_CHECKING:
@@ -51,6 +51,12 @@ def replay(
     show_values: Annotated[
         bool, typer.Option("--show-values", help="Show keys and values of records.")
     ] = False,
+    on_worker: Annotated[
+        bool, typer.Option("--on-worker", help="A worker runs it; this command follows it.")
+    ] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="With --on-worker: ask for it, do not follow it.")
+    ] = False,
     data: output.Data = None,
     as_json: output.Json = False,
 ) -> None:
@@ -58,10 +64,20 @@ def replay(
 
     Exits with 0 if they are equal, 1 if they differ, 3 if refused, 4 if the input is gone.
     """
+    if on_worker:
+        local = {"--rev": rev, "--folder": folder}
+        given = {"epochs": epochs, "from": from_, "to": to, "last": last, "offsets": offsets}
+        there = audit_runs.run(
+            job, given, local, tolerance or (), cores, data,
+            values=show_values, no_wait=no_wait, as_json=as_json,
+        )  # fmt: skip
+        if there is not None:
+            _show(there, report, show_values, as_json)
+        return
     _become_a_worker()
     from perseid.clocks import SystemClock
     from perseid.embedded import deployment
-    from perseid.replay import reports, request, tolerances
+    from perseid.replay import request, tolerances
     from perseid.replay.auditing import Asked, Auditor
 
     wanted = request.parsed(epochs=epochs, from_=from_, to=to, last=last, offsets=offsets)
@@ -69,8 +85,16 @@ def replay(
     with jobs.connected(data) as cluster, _own(folder) as mine:
         asked = Asked(job, wanted, mine, cores, rev, allowed)
         found = Auditor(
-            deployment(data), cluster.registry, cluster.topics, SystemClock(), asked, output.note
+            deployment(data), cluster.registry, cluster.topics, SystemClock(), asked,
+            lambda line: output.note(str(line)),
         ).audit()
+    _show(found, report, show_values, as_json)
+
+
+def _show(found: Audit, report: Path | None, show_values: bool, as_json: bool) -> None:
+    """Writes and prints it, and exits with its code."""
+    from perseid.replay import reports
+
     if report is not None:
         for path in reports.write(found, report, reports.FORMS, show_values):
             output.note(f"report: {path}")

@@ -17,6 +17,7 @@ CHANGED = "/changed"  # set by every write of a spec or a plan, so that one watc
 REPOSITORY = "/repository"  # what the last check of the config repository found
 LOOK_ASKED = "/repository-look"  # set to request a check now; its version counts the requests
 FOLLOWER = "/follower"  # ephemeral, of the process that follows the repository
+AUDITS = "/audits"  # one child per audit; set by every write that opens, takes or ends one
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -34,6 +35,10 @@ def coordinator(id_: str, pid: int) -> str:
 
 def worker(incarnation: str) -> str:
     return f"{WORKERS}/{part(incarnation)}"
+
+
+def audit(id_: str) -> str:
+    return f"{AUDITS}/{part(id_)}"
 
 
 def job(name: str) -> str:

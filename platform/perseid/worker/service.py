@@ -28,6 +28,7 @@ from perseid.jobs.environments.installing import Collector, Environments
 from perseid.records import CheckpointPointer, Deployment, Plan, WorkerInfo, crashpoints
 from perseid.records.version import this_build
 from perseid.registry import Registry, SessionState, versions
+from perseid.worker.audit_runs import AuditRuns
 from perseid.worker.fragment import Fragment
 from perseid.worker.fragments import Fragments
 from perseid.worker.leaving import Leaving, leave
@@ -94,6 +95,7 @@ class WorkerService:
         registry.on_session(self._session_changed)
         registry.watch(self._changed.set)
         fragments = Fragments(partial(self._started, spark, registry), self._changed.set)
+        audits = AuditRuns(self.deployment, registry, self.incarnation, self.clock)
         me = self._info(spark)
         registry.register_worker(me)
         log.info("worker %s is ready", self.incarnation)
@@ -104,11 +106,13 @@ class WorkerService:
             try:
                 self._reconcile(registry, fragments)
                 alive.touch()
+                audits.look()
             except RetryableError as error:
                 log.warning("plans cannot be read now: %s", error)
             warms_s = self._warm_queries(spark, fragments, warms_s)
             self._changed.wait(LOOK_S)
             self._changed.clear()
+        audits.stop()
         leave(registry, me, fragments, self.leaving, self.clock)
         registry.close()
         spark.stop()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from perseid.engine.comparison import Unequal, shown, total
 from perseid.errors import PerseidError, RefusedError
@@ -41,7 +41,20 @@ LOG_S = 60.0  # for reading the token log, and the end of a ledger
 NOTE_S = 5.0  # between two notes about the progress of a run
 CONTROLLED_MAX = 20  # epochs with differences that the recorded revision runs again
 
-Note = Callable[[str], None]
+
+
+class Progress(NamedTuple):
+    """`epoch`: the last one that ran, of `of`. `differences`: places that differ so far."""
+
+    epoch: int
+    of: int
+    differences: int
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch} of {self.of}, {self.differences} differences"
+
+
+Note = Callable[[str | Progress], None]
 
 
 @dataclass(frozen=True)
@@ -105,7 +118,7 @@ class Watched:
         shutil.rmtree(self.outputs / str(epoch), ignore_errors=True)
         if time.monotonic() - self._noted_s > NOTE_S:
             self._noted_s = time.monotonic()
-            self.note(f"epoch {epoch} of {self.span.last_epoch}, {len(self.unequal)} differences")
+            self.note(Progress(epoch, self.span.last_epoch, len(self.unequal)))
 
     @property
     def controlled_to(self) -> int:

@@ -15,14 +15,14 @@ from httpx import Client
 from perseid.coordinator import view
 from perseid.coordinator.api.limits import BODY_BYTES_MAX, Rate
 from perseid.coordinator.api.tokens import Role
-from perseid.jobs.operations import steering, verbs
+from perseid.jobs.operations import audits, steering, verbs
 from perseid.records import JobStatus
 from perseid.registry import paths
 from perseid.registry.port import Delete
 from perseid.registry.repository import RepoNodes
-from support.served import EPOCH, JOB, LEADER, REPOSITORY, Served
+from support.served import AUDIT, EPOCH, JOB, LEADER, REPOSITORY, Served
 
-JOBS = "/api/v1/jobs"
+JOBS, AUDITS = "/api/v1/jobs", "/api/v1/audits"
 # Each route, the role that it needs (None: no token), and what it answers.
 ROUTES: dict[tuple[str, str], tuple[Role | None, int]] = {
     ("GET", "/healthz"): (None, 200),
@@ -36,6 +36,11 @@ ROUTES: dict[tuple[str, str], tuple[Role | None, int]] = {
     ("POST", f"{JOBS}/{{job}}/checkpoint"): (Role.OPERATOR, 202),
     ("POST", "/api/v1/rebalance"): (Role.OPERATOR, 202),
     ("DELETE", f"{JOBS}/{{job}}"): (Role.ADMIN, 202),
+    ("POST", f"{JOBS}/{{job}}/audits"): (Role.OPERATOR, 422),  # it names no range
+    ("GET", AUDITS): (Role.VIEWER, 200),
+    ("GET", f"{AUDITS}/{{audit}}"): (Role.VIEWER, 200),
+    ("GET", f"{AUDITS}/{{audit}}/report"): (Role.VIEWER, 409),  # it has not ended
+    ("DELETE", f"{AUDITS}/{{audit}}"): (Role.OPERATOR, 202),
     ("GET", "/api/v1/repository"): (Role.VIEWER, 200),
     ("POST", "/api/v1/repository/look"): (Role.OPERATOR, 202),
 }
@@ -61,7 +66,8 @@ def test_the_matrix_has_every_route(served: Served) -> None:
 def test_who_may_call_what(method: str, path: str, role: Role | None, served: Served) -> None:
     needed, status = ROUTES[method, path]
     entry = served.entry()
-    answer = served.client(role).request(method, path.format(job=JOB))
+    served.put_audit(ended=False)
+    answer = served.client(role).request(method, path.format(job=JOB, audit=AUDIT))
     if needed is None:
         assert answer.status_code == status
     elif role is None:
@@ -73,6 +79,7 @@ def test_who_may_call_what(method: str, path: str, role: Role | None, served: Se
         assert answer.status_code == status, answer.text
     if needed is not None and (role is None or role < needed):
         assert served.entry() == entry
+        assert [a.state for a in audits.every(served.registry)] == ["waiting"]
 
 
 def test_a_webhook_asks_for_a_look_and_carries_nothing_else(served: Served) -> None:
@@ -290,7 +297,7 @@ def test_a_standby_names_the_leader(tmp_path: Path) -> None:
     for (method, path), (role, _) in ROUTES.items():
         if role is None or path == "/metrics":
             continue
-        answer = client.request(method, path.format(job=JOB))
+        answer = client.request(method, path.format(job=JOB, audit=AUDIT))
         assert_refused(answer, 503, f"ask {LEADER.url}")
         assert answer.json()["error"]["leader"] == LEADER.url
     assert_refused(served.client().get(JOBS), 401, "no token")  # is answered to no other client

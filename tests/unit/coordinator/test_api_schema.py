@@ -18,7 +18,7 @@ from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from perseid.coordinator.api.tokens import Role
-from support.served import JOB, Served
+from support.served import AUDIT, JOB, Served
 
 # What the API takes for a boolean. Of another type in the document it is the same text in a query.
 BOOLEANS = {"true", "false", "1", "0", "t", "f", "y", "n", "yes", "no", "on", "off"}
@@ -35,10 +35,16 @@ CALLS = [
     ("POST", "/api/v1/jobs/{job}/checkpoint"),
     ("POST", "/api/v1/rebalance"),
     ("DELETE", "/api/v1/jobs/{job}"),
+    ("POST", "/api/v1/jobs/{job}/audits"),
+    ("GET", "/api/v1/audits"),
+    ("GET", "/api/v1/audits/{audit}"),
+    ("GET", "/api/v1/audits/{audit}/report"),
+    ("DELETE", "/api/v1/audits/{audit}"),
     ("GET", "/api/v1/repository"),
     ("POST", "/api/v1/repository/look"),
 ]
 FIXED = [(*call, {"job": JOB}) for call in CALLS if "{job}" in call[1]]
+FIXED += [(*call, {"audit": AUDIT}) for call in CALLS if "{audit}" in call[1]]
 ANY: list[tuple[str, str, dict[str, str]]] = [(*call, {}) for call in CALLS]
 
 
@@ -67,7 +73,8 @@ def test_what_fits_the_document(
 
 @pytest.mark.parametrize(
     ("method", "path", "fixed"),
-    [c for c in ANY if "{job}" in c[1]] + [c for c in FIXED if c[1].endswith(("start", "stop"))],
+    [c for c in ANY if "{job}" in c[1] or "{audit}" in c[1]]
+    + [c for c in FIXED if c[1].endswith(("start", "stop"))],
 )
 def test_what_does_not_fit_the_document(
     method: str, path: str, fixed: dict[str, str], served: Served, schema: BaseSchema
@@ -89,6 +96,7 @@ def call(
         if mode is GenerationMode.NEGATIVE:
             assume(str((case.query or {}).get("checkpoint")).lower() not in BOOLEANS)
         served.put_entry(entry)
+        served.put_audit(ended=True)
         # A name that fits need not be a job's (404), and a job that runs is not started (409).
         case.call_and_validate(headers=headers, excluded_checks=[positive_data_acceptance])
 

@@ -17,6 +17,7 @@ from perseid.coordinator import statuses
 from perseid.coordinator.api import metrics
 from perseid.coordinator.view import Look
 from perseid.records import Assignment, LeaderInfo
+from perseid.records.audits import AuditRequest, AuditResult
 from perseid.topics.records import EpochDone, OperatorState
 from support.coordinator import RECORD_BYTES, Crashed, Leader, World
 
@@ -199,3 +200,53 @@ def lose_track(leader: Leader) -> None:
 
     leader.feed(ev.ActionFailed(JOB, "PutStatus", "no answer"))
     leader.tick(1)
+
+
+# -- audits --------------------------------------------------------------------------------------
+
+
+def audited(leader: Leader, *audits: AuditRequest) -> Mapping[tuple[str, Labels], float]:
+    found = replace(look(leader), audits=audits)
+    text = generate_latest(metrics.registry(lambda: found)).decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.startswith("perseid_audit")
+    }
+
+
+def audit(id_: str, verdict: str | None, at_ms: int, job: str = JOB) -> AuditRequest:
+    made = AuditRequest(id_, job, (), at_ms, "ann")
+    if verdict is None:
+        return made.taken("w1-1", at_ms)
+    return made.ended(AuditResult("done", "", verdict, 1, 5, 5, 9), at_ms)
+
+
+def test_audits_by_verdict_and_the_last_one_of_each_job(leader: Leader) -> None:
+    now_ms = leader.world.now.wall_ms
+    of = (("job", JOB),)
+    found = audited(
+        leader,
+        audit("a", "equal", now_ms - 9000), audit("b", "diverged", now_ms - 4000),
+        audit("c", None, now_ms - 2000), audit("d", "equal", now_ms - 1000, "other"),
+        AuditRequest("e", JOB, (), now_ms, "ann"),
+    )  # fmt: skip
+    assert found["perseid_audit_running", ()] == 1
+    assert found["perseid_audit_waiting", ()] == 1
+    for result in ("equal", "diverged"):
+        assert found["perseid_audit_ended", (("job", JOB), ("result", result))] == 1
+    assert found["perseid_audit_epochs", of] == 10
+    assert found["perseid_audit_last_equal", of] == 0
+    assert found["perseid_audit_last_equal", (("job", "other"),)] == 1
+    assert found["perseid_audit_last_age_seconds", of] == 4
+    assert found["perseid_audit_open_seconds", of] == 2
+    assert found["perseid_audit_open_seconds", (("job", "other"),)] == 0
+
+
+def test_audits_without_a_verdict_have_no_last_one(leader: Leader) -> None:
+    failed = AuditRequest("a", JOB, (), 0, "ann").ended(AuditResult("failed", "x"), 1)
+    found = audited(leader, failed)
+    assert found["perseid_audit_ended", (("job", JOB), ("result", "failed"))] == 1
+    assert not [name for name, _ in found if name.startswith("perseid_audit_last")]
+    assert audited(leader) == {("perseid_audit_running", ()): 0, ("perseid_audit_waiting", ()): 0}

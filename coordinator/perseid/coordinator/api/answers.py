@@ -328,3 +328,41 @@ class LookAsked(Answer):
     url: str
     ref: str
     state: str
+
+
+class AuditProgress(Answer):
+    """How far an audit is."""
+
+    epoch: int = Field(description="the last one that ran again")
+    of: int = Field(description="the last one that will")
+    differences: int
+
+
+class Audit(Answer):
+    """An audit that a worker runs, will run or has run; unknown values are null."""
+
+    id: str
+    job: str
+    state: str = Field(description="waiting, running, done, failed, refused or canceled")
+    verdict: str | None = Field(description="of one that is done")
+    text: str | None = Field(description="why it has this verdict, failed or was refused")
+    arguments: list[str] = Field(description="options of `perseid replay`")
+    by: str = Field(description="who asked for it")
+    continuous: bool = Field(description="whether job.yaml asks for it")
+    requested_ms: int
+    began_ms: int | None
+    ended_ms: int | None
+    worker: str | None = Field(description="the incarnation that runs it, or ran it last")
+    attempt: int = Field(description="1, and one more for each worker that died meanwhile")
+    progress: AuditProgress | None
+    first_epoch: int | None = Field(description="of the compared range")
+    last_epoch: int | None
+    epochs: int = Field(description="so many ran again")
+    records: int = Field(description="so many they read")
+    report: bool = Field(description="whether it has a report")
+
+
+class Audits(Answer):
+    """What `perseid audits list --json` prints."""
+
+    audits: list[Audit]

@@ -58,14 +58,9 @@ class Guard:
             principal = self.identified(
                 secret, request.headers.get("host", ""), request.headers.get("origin")
             )
-            request.state.principal = principal.name
+            request.state.principal, request.state.role = principal.name, principal.role
             self._limited(principal.name)
-            if principal.role < role:
-                raise Refusal(
-                    HTTPStatus.FORBIDDEN, "Forbidden",
-                    f"{principal.name} has the role {principal.role.word}, and this call needs "
-                    f"{role.word}: ask for a token with that role",
-                )  # fmt: skip
+            check_role(principal, role)
             return principal
 
         return admit
@@ -111,6 +106,21 @@ class Guard:
         if fault and fault != self._logged_fault:
             _log.error("every request is refused: %s", fault)
         self._logged_fault = fault
+
+
+def caller(request: Request) -> Principal:
+    """Who makes an admitted request."""
+    return Principal(request.state.principal, request.state.role)
+
+
+def check_role(principal: Principal, role: Role) -> None:
+    """Raises Refusal for a lower role."""
+    if principal.role < role:
+        raise Refusal(
+            HTTPStatus.FORBIDDEN, "Forbidden",
+            f"{principal.name} has the role {principal.role.word}, and this call needs "
+            f"{role.word}: ask for a token with that role",
+        )  # fmt: skip
 
 
 def _unauthorized(what: str) -> Refusal:

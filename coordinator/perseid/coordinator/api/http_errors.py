@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 
 from perseid.coordinator.api.answers import ErrorText, Problem
 from perseid.errors import PerseidError, RefusedError, RetryableError, UsageError
+from perseid.jobs.operations.audits import UnknownAudit
 from perseid.jobs.operations.steering import UnknownJob
 
 _log = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ RETRY_AFTER_S = 1
 # The first match counts. Other permanent errors come from stored data, not from the call.
 _STATUS: tuple[tuple[type[PerseidError], HTTPStatus], ...] = (
     (UnknownJob, HTTPStatus.NOT_FOUND),
+    (UnknownAudit, HTTPStatus.NOT_FOUND),
     (UsageError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (RefusedError, HTTPStatus.CONFLICT),
     (RetryableError, HTTPStatus.SERVICE_UNAVAILABLE),

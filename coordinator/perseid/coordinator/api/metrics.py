@@ -7,6 +7,7 @@ the lag of a job that is being loaded, has no sample instead of a wrong one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -26,6 +27,7 @@ from perseid.coordinator.model import JobState
 from perseid.coordinator.totals import EPOCH_BOUNDS_S
 from perseid.coordinator.view import Look
 from perseid.records import Assignment
+from perseid.records.audits import AuditRequest
 
 PHASES = ("waiting", "restoring", "rescaling", "running", "stopping", "stopped", "failed")
 Sample = tuple[tuple[str, ...], float]  # the labels' values, and the value
@@ -168,6 +170,40 @@ def _epoch_durations(look: Look) -> Metric:
     return metric
 
 
+def _audits_ended(look: Look) -> Iterator[Sample]:
+    ended = [(a.job, a.result.verdict or a.state) for a in look.audits if a.result is not None]
+    yield from ((labels, count) for labels, count in sorted(Counter(ended).items()))
+
+
+def _audited_epochs(look: Look) -> Iterator[Sample]:
+    ended = [(a.job, a.result.epochs) for a in look.audits if a.result is not None]
+    for job in sorted({job for job, _ in ended}):
+        yield (job,), sum(epochs for of, epochs in ended if of == job)
+
+
+def _audit_open_s(look: Look) -> Iterator[Sample]:
+    for job in sorted({audit.job for audit in look.audits}):
+        begun = [a.requested_ms for a in look.audits if a.is_open and a.job == job]
+        yield (job,), max(0.0, (look.now.wall_ms - min(begun)) / 1000) if begun else 0.0
+
+
+def _last_verdicts(look: Look) -> Iterator[AuditRequest]:
+    """By job, the audit with a verdict that ended last."""
+    done = [audit for audit in look.audits if audit.state == "done"]
+    for job in sorted({audit.job for audit in done}):
+        yield max((a for a in done if a.job == job), key=lambda audit: audit.ended_ms or 0)
+
+
+def _last_equal(look: Look) -> Iterator[Sample]:
+    for audit in _last_verdicts(look):
+        yield (audit.job,), float(audit.result is not None and audit.result.verdict == "equal")
+
+
+def _last_verdict_age_s(look: Look) -> Iterator[Sample]:
+    for audit in _last_verdicts(look):
+        yield (audit.job,), max(0.0, (look.now.wall_ms - (audit.ended_ms or 0)) / 1000)
+
+
 def _watermark_s(job: JobState) -> float | None:
     token = job.chain.last_token
     return token.watermark_ms / 1000 if token and token.watermark_ms is not None else None
@@ -290,4 +326,19 @@ FAMILIES: tuple[Family, ...] = (
     _counted("perseid_job_offset_mirror_failures_total",
              "Times the offsets of the job's consumer group could not be written",
              lambda job, look: look.unmirrored.get(job.name, 0)),
+    _of_leader("perseid_audit_running", "Audits that workers run",
+               lambda look: sum(audit.state == "running" for audit in look.audits)),
+    _of_leader("perseid_audit_waiting", "Audits that wait for a worker",
+               lambda look: sum(audit.state == "waiting" for audit in look.audits)),
+    _gauge("perseid_audit_ended",
+           "Audits that have ended and are kept, by verdict, or failed, refused or canceled",
+           ("job", "result"), _audits_ended),
+    _gauge("perseid_audit_epochs", "Epochs that these have run again", ("job",), _audited_epochs),
+    _gauge("perseid_audit_last_equal", "1 if the last verdict is equal, 0 for another one",
+           ("job",), _last_equal),
+    _gauge("perseid_audit_last_age_seconds", "Since the last verdict", ("job",),
+           _last_verdict_age_s),
+    _gauge("perseid_audit_open_seconds",
+           "For how long the oldest open audit waits or runs; 0 without one", ("job",),
+           _audit_open_s),
 )  # fmt: skip

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from perseid.coordinator import rebalance_requests, view
 from perseid.coordinator.api import answers, metrics
+from perseid.coordinator.api.audits import add_audits
 from perseid.coordinator.api.guard import Guard
 from perseid.coordinator.api.http_errors import RETRY_AFTER_S, Refusal
 from perseid.coordinator.api.tokens import Role
@@ -34,7 +35,7 @@ from perseid.topics.log import LogReader
 _ERRORS = {
     HTTPStatus.UNAUTHORIZED: "no token, or one that is not known",
     HTTPStatus.FORBIDDEN: "the token's role is too low",
-    HTTPStatus.NOT_FOUND: "there is no such job",
+    HTTPStatus.NOT_FOUND: "there is no such job or audit",
     HTTPStatus.CONFLICT: "the job's state does not allow it, and the message has the reason",
     HTTPStatus.UNPROCESSABLE_ENTITY: "a name or parameter is not what it has to be",
     HTTPStatus.TOO_MANY_REQUESTS: "too many calls of one token",
@@ -109,6 +110,10 @@ def make_router(back: Backend, guard: Guard) -> APIRouter:
     _add_reading(router, back, guard)
     _add_changing(router, back, guard)
     _add_repository(router, back, guard)
+    add_audits(router, back, guard, {
+        "reading": _responses(_LED), "of_one": _responses(_OF_JOB),
+        "changing": _responses(_CHANGING),
+    })  # fmt: skip
     return router
 
 

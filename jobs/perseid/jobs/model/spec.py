@@ -155,6 +155,12 @@ class PlacementSpec(_Frozen):
     buffer_bytes: int = 10 << 30
 
 
+class AuditSettings(_Frozen):
+    """What is audited without a request. `continuous`: the share of epochs, 0 to 1."""
+
+    continuous: float = 0.0
+
+
 class JobSpec(_Frozen):
     """One job. Sources and operators share one name space; sinks have their own."""
 
@@ -167,6 +173,7 @@ class JobSpec(_Frozen):
     errors: ErrorsSpec = ErrorsSpec()
     epoch: EpochSpec = EpochSpec()
     placement: PlacementSpec = PlacementSpec()
+    audit: AuditSettings = AuditSettings()
 
     @property
     def written_topics(self) -> dict[str, int]:

@@ -142,7 +142,7 @@ def only_loosens(old: JobSpec, new: JobSpec) -> bool:
 
 def _computed(spec: JobSpec) -> dict[str, Any]:
     """The spec without timing, batch sizes and failure limits."""
-    settings = {"errors": True, "epoch": True, "fault_tolerance": True}
+    settings = {"audit": True, "errors": True, "epoch": True, "fault_tolerance": True}
     each = {"__all__": {"errors", "memory_bytes"}}
     bound = {"buffer_bytes": True}
     return spec.model_dump(exclude={**settings, "operators": each, "placement": bound})

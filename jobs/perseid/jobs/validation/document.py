@@ -359,6 +359,14 @@ class Placement(Document):
     )
 
 
+class Audit(Document):
+    """`audit:`."""
+
+    continuous: Annotated[float, BeforeValidator(units.share)] = Field(
+        default=0.0, description=units.SHARE_EXPECTED, examples=['"1%"']
+    )
+
+
 class Top(Document):
     """The whole file; its blocks of named things are checked one by one."""
 
@@ -391,4 +399,7 @@ class Top(Document):
     )
     placement: Placement = Field(
         default=Placement(), description="a block of settings", examples=["{spread: 1}"]
+    )
+    audit: Audit = Field(
+        default=Audit(), description="a block of settings", examples=['{continuous: "1%"}']
     )

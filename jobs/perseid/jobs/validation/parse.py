@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from perseid.jobs.model.problems import JobFileErrors, JobFileRefused, Problem, shown
 from perseid.jobs.model.spec import (
+    AuditSettings,
     CheckpointSpec,
     EpochSpec,
     ErrorsSpec,
@@ -178,6 +179,7 @@ def _spec(top: doc.Top, draft: checks.Draft) -> JobSpec:
         placement=PlacementSpec(
             spread=top.placement.spread, buffer_bytes=top.placement.bufferBytes
         ),
+        audit=AuditSettings(continuous=top.audit.continuous),
     )
 
 

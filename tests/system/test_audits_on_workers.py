@@ -1,0 +1,86 @@
+"""Audits that workers run: one of a worker that is killed is finished by another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perseid.registry import Registry
+from perseid.testing.running import RunningCluster
+from perseid.testing.verify.read import read_topic
+from perseid.testing.wait import until
+from perseid.topics import codec, names
+from perseid.topics.admin import TopicAdmin
+from perseid.topics.records import FragmentState
+from support.ranks import RankedJob
+
+AUDIT_S = 400.0  # a Spark starts next to two busy ones
+STOPPED_S = 60.0
+LOAD = 1500  # rows: five epochs at least
+
+
+def shown(running: RunningCluster, id_: str) -> Any:
+    return running.do("audits", "show-run", id_)
+
+
+def touched(running: RunningCluster, job: str) -> Any:
+    """What an audit must not change of a stopped job: ends of topics, generation, state logs."""
+    topics = TopicAdmin(running.kafka)
+    own = [f"{job}-out", names.tokens(job), names.ledger(job), names.progress(job)]
+    infos = topics.describe(own)
+    places = [(name, p) for name, info in infos.items() for p in range(info.partitions)]
+    registry = Registry.connect(running.cluster.deployment)
+    try:
+        stored = registry.job_entry(job)
+        assert stored is not None
+        generation = registry.generation(job)
+    finally:
+        registry.close()
+    logs = Path(running.cluster.deployment.state) / stored.value.uuid
+    files = {path: path.stat().st_mtime_ns for path in logs.rglob("*") if path.is_file()}
+    return topics.ends(places, committed=False), generation, files
+
+
+@pytest.mark.drawn(group="longest")
+def test_an_audit_is_finished_by_another_worker_and_touches_nothing_of_the_job(
+    running: RunningCluster, tmp_path: Path
+) -> None:
+    job = RankedJob(running, tmp_path, "onworkers")
+    running.wait_workers(2)
+    job.apply(spread=1)
+    running.keep_tokens(job.name)
+    job.feed(LOAD)
+    job.judge()
+    running.do("jobs", "stop", job.name)
+    until(lambda: _last_word(running, job.name) == "stopped", STOPPED_S, "its last report")
+    before = touched(running, job.name)
+
+    ran = running.run("replay", job.name, "--on-worker", "--epochs", "1:", timeout_s=AUDIT_S)
+    assert ran.code == 0, ran.stderr
+    assert (ran.document["verdict"], ran.document["records_in"]) == ("equal", len(job.rows))
+    assert touched(running, job.name) == before
+
+    id_ = running.do("replay", job.name, "--on-worker", "--no-wait", "--epochs", "1:")["id"]
+    until(lambda: shown(running, id_)["state"] == "running", AUDIT_S, "a worker to take it")
+    first = shown(running, id_)["worker"]
+    name = first.rpartition("-")[0]
+    own = running.below(name, "perseid.replay")
+    running.kill(name)
+    until(lambda: shown(running, id_)["ended_ms"] is not None, AUDIT_S, "another one to end it")
+    found = shown(running, id_)
+    assert (found["state"], found["verdict"], found["attempt"]) == ("done", "equal", 2), found
+    assert found["worker"] != first
+    assert own and not [process for process in own if process.is_running()]
+    assert touched(running, job.name) == before
+    report = running.run("audits", "show-run", id_, "--format", "json")
+    assert report.document["verdict"] == "equal"
+    running.do("jobs", "remove", job.name, "--purge")
+
+
+def _last_word(running: RunningCluster, job: str) -> str:
+    """The last reported state of its fragment, which comes after the answer to `jobs stop`."""
+    *_, record = read_topic(running.kafka, names.progress(job))
+    last = codec.decode(record.value or b"")
+    return last.state if isinstance(last, FragmentState) else ""
