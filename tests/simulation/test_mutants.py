@@ -21,6 +21,8 @@ FOUND_BY = {
     "ledger_is_read_before_the_fence": 50,
     "unknown_commit_counts_as_done": 29,
     "open_transactions_are_read": 0,
+    "new_owners_name_no_environment": 0,
+    "environments_are_trimmed": 0,
     "dirty_copy_is_kept": 18,
     "resume_after_the_highest": 4,
     "outputs_are_not_retained": 251,

@@ -90,7 +90,9 @@ def test_a_past_with_deaths_is_equal_and_what_a_revision_changes_is_found(
     (compared,) = equal["compared"]
     assert (compared["topic"], compared["by"]) == (f"{job.name}-out", "ledger")
     assert compared["records"] == len(job.rows)
+    assert spread > 1 or compared["in_topic"] == compared["windows"]
     assert equal["causes"] == []
+    assert equal["recorded"] == equal["environment"]
     assert (ends(running, job.name, live=live), generation(running, job.name)) == before
 
     later = found(audit(running, job, "--epochs", f"{checkpoint + 1}:"), 0)
@@ -140,4 +142,47 @@ def test_code_that_reads_a_clock_is_found_before_a_revision_is_blamed(
     clocked = found(audit(running, job, "--epochs", f"{begun}:"), 1)
     assert clocked["verdict"] == "not_deterministic"
     assert "operator second" in clocked["reasons"][0]
+    running.do("jobs", "remove", job.name, "--purge")
+
+
+def test_a_foreign_record_and_another_environment_are_found(
+    running: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, out = RankedJob(running, tmp_path, "guarded"), "guarded-out"
+    job.apply(spread=1)
+    running.keep_tokens(job.name)
+    code = tmp_path / "ranks.py"  # what Arrow uses of the processor comes out
+    level = "len(__import__('pyarrow').runtime_info().simd_level)"
+    code.write_text(code.read_text().replace("VERSION = 1", f"VERSION = {level}"))
+    before = running.tokens(job.name)[-1].revision
+    running.apply(tmp_path)
+    job.feed(LOAD)
+    running.wait_caught_up(job.name)
+    running.produce(out, [b"foreign"], [b"b1"])
+    (foreign,) = (r for r in read_topic(running.kafka, out) if r.value == b"foreign")
+    job.feed(LOAD)
+    running.wait_caught_up(job.name)
+    stop(running, job.name)
+    begun = min(t.epoch for t in running.tokens(job.name) if t.revision != before)
+
+    changed = found(audit(running, job, "--epochs", f"{begun}:"), 1)
+    assert changed["verdict"] == "sink_changed"
+    place = f"{out}[{foreign.partition}]"
+    text = f"{place}: 1 record that no ledger has, at offset {foreign.offset}"
+    assert text in changed["reasons"][0]
+    assert changed["causes"] == []
+    (compared,) = changed["compared"]
+    assert compared["in_topic"] == compared["windows"] > 0
+    assert changed["recorded"] == changed["environment"]
+    assert {"python", "numpy", "cpu", "arrow_simd"} < changed["recorded"].keys()
+
+    mixed = found(audit(running, job, "--epochs", f"{begun}:", "--mixed", out), 0)
+    assert mixed["verdict"] == "equal"
+    assert "1 of other writers" in mixed["compared"][0]["why"]
+
+    monkeypatch.setenv("ARROW_USER_SIMD_LEVEL", "NONE")
+    differs = found(audit(running, job, "--epochs", f"{begun}:", "--no-sink"), 1)
+    assert differs["verdict"] == "environment_differs"
+    assert "arrow_simd" in differs["reasons"][0]
+    assert "recorded, none here" in differs["reasons"][0]
     running.do("jobs", "remove", job.name, "--purge")

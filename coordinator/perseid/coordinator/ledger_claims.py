@@ -47,7 +47,8 @@ def _claim_one(
     last = ledgers.last(topic, task.ledger, timeout_s=ATTEMPT_S)
     if last is not None and last.generation >= generation:
         return
-    record = replace(_of_job(plan, task, last), generation=generation, outputs=())
+    own = _of_job(plan, task, last)
+    record = replace(own, generation=generation, outputs=(), environment={})
     transaction.begin()
     transaction.send(PartitionBatch(topic, task.ledger, [None], [codec.encode(record)]))
     transaction.flush(ATTEMPT_S)

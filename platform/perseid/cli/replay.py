@@ -44,6 +44,13 @@ def replay(
         list[str] | None,
         typer.Option("--tolerance", help="COLUMN=relative:1e-9, ulp:4 or absolute:0.01."),
     ] = None,
+    sink: Annotated[
+        bool, typer.Option("--sink/--no-sink", help="Compare the sink topics with the ledger.")
+    ] = True,
+    mixed: Annotated[
+        list[str] | None,
+        typer.Option("--mixed", help="A sink topic that others may write too."),
+    ] = None,
     cores: Annotated[int, typer.Option("--cores", help="That it may use.", min=1)] = 1,
     report: Annotated[
         Path | None, typer.Option("--report", help="Folder for JSON, HTML, JUnit and Markdown.")
@@ -83,7 +90,7 @@ def replay(
     wanted = request.parsed(epochs=epochs, from_=from_, to=to, last=last, offsets=offsets)
     allowed = tolerances.of_options(tolerance or ())
     with jobs.connected(data) as cluster, _own(folder) as mine:
-        asked = Asked(job, wanted, mine, cores, rev, allowed)
+        asked = Asked(job, wanted, mine, cores, rev, allowed, sink, frozenset(mixed or ()))
         found = Auditor(
             deployment(data), cluster.registry, cluster.topics, SystemClock(), asked,
             lambda line: output.note(str(line)),

@@ -157,7 +157,9 @@ class Partitions(Generic[R]):
         if order.muted:
             found = sink.compare(epoch, made)
             return Committed(ms=self._ms_since(started_s), made=found)
-        sink.commit(epoch, order.token_offset, order.generation, made)
+        sink.commit(
+            epoch, order.token_offset, order.generation, made, checkpoint=order.token.checkpoint
+        )
         return Committed(sum(len(batch.values) for batch in made), self._ms_since(started_s))
 
     def _finish(

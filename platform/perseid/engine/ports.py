@@ -83,9 +83,10 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
     def commit(
-        self, epoch: int, token_offset: int, generation: int, batches: Sequence[SinkBatch], /
-    ) -> object:
-        """Writes the epoch exactly once, with its ledger record."""
+        self, epoch: int, token_offset: int, generation: int, batches: Sequence[SinkBatch], /,
+        *, checkpoint: bool,
+    ) -> object:  # fmt: skip
+        """Writes the epoch exactly once, with its ledger record. `checkpoint`: as the token has."""
         ...
 
     def compare(self, epoch: int, batches: Sequence[SinkBatch], /) -> tuple[Made, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,13 +14,17 @@ from perseid.engine.comparison import Unequal, shown, total
 from perseid.errors import PerseidError, RefusedError
 from perseid.jobs.model import layout as layouts
 from perseid.records.version import this_build
-from perseid.replay import environment, input_faults, programs, ranges, verdict
+from perseid.replay import input_faults, programs, ranges, verdict
 from perseid.replay.findings import Audit
 from perseid.replay.ledgers import PastLedgers
 from perseid.replay.looking import Look
+from perseid.replay.recorded import Environments
 from perseid.replay.running import AuditRun, apart, archives, plan_of
+from perseid.replay.sink_columns import Revision, SinkColumns
+from perseid.replay.sink_faults import SinkFaults
 from perseid.replay.verdict import Facts
 from perseid.topics import codec, names
+from perseid.worker.process import environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +66,7 @@ class Asked:
     """What the user asks for. `revision`: `--rev`, None for the recorded one.
 
     `folder`: the audit's own, for state logs, scratch and outputs. `tolerances`: by column.
+    `sinks`: whether the sink topics are compared with the ledgers; in `mixed` others may write.
     """
 
     job: str
@@ -70,6 +75,8 @@ class Asked:
     cores: int
     revision: str | None = None
     tolerances: Tolerances | None = None
+    sinks: bool = True
+    mixed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +97,10 @@ class Subject:
 class Watched:
     """What one run has made, compared epoch by epoch with the ledgers.
 
-    `look`: what differs is looked at record by record; None: not of a control. `unequal`: what
-    differs by more than a tolerance. `made`: what it made of the operator partitions' epochs that
-    differ, by epoch and gid.
+    `look`: what differs is looked at record by record; None: not of a control. `sinks`: compares
+    the topics; None: neither of a control nor where it was not asked for. `environments`: of what
+    was committed. `unequal`: what differs by more than a tolerance. `made`: what it made of the
+    operator partitions' epochs that differ, by epoch and gid.
     """
 
     span: Range
@@ -100,6 +108,8 @@ class Watched:
     outputs: Path
     note: Note
     look: Look | None
+    sinks: SinkFaults | None
+    environments: Environments
     unequal: list[Unequal] = field(default_factory=list)
     made: dict[tuple[int, int], tuple[Made, ...]] = field(default_factory=dict)
     _noted_s: float = field(default_factory=time.monotonic)
@@ -108,6 +118,8 @@ class Watched:
         epoch = order.token.epoch
         if epoch >= self.span.first_epoch:
             found = self.ledgers.ran(order, done)
+            if self.sinks is not None:
+                self.sinks.ran(epoch, found)
             if found and self.look is not None:
                 found = self.look.differing(found, self.ledgers.near(epoch))
             self.unequal += found
@@ -115,7 +127,8 @@ class Watched:
             for task in self.ledgers.layout.ledger_tasks:
                 if (task.operator, task.partition) in differ:
                     self.made[epoch, task.gid] = done.partitions[task.gid].made or ()
-        shutil.rmtree(self.outputs / str(epoch), ignore_errors=True)
+        if self.sinks is None or epoch < self.span.first_epoch:
+            shutil.rmtree(self.outputs / str(epoch), ignore_errors=True)
         if time.monotonic() - self._noted_s > NOTE_S:
             self._noted_s = time.monotonic()
             self.note(Progress(epoch, self.span.last_epoch, len(self.unequal)))
@@ -125,6 +138,19 @@ class Watched:
         """The last epoch that a control has to run."""
         epochs = sorted({epoch for epoch, _ in self.made})
         return epochs[:CONTROLLED_MAX][-1]
+
+    def facts(self, facts: Facts) -> Facts:
+        """With what this run has seen of ledgers and sinks."""
+        first = min((one.epoch for one in self.unequal), default=self.span.last_epoch)
+        facts = replace(facts, recorded=self.environments.upto(first))
+        if self.look is None:
+            return facts
+        compared = self.look.compared(self.ledgers.comparison)
+        if self.sinks is None:
+            return replace(facts, compared=compared)
+        return replace(
+            facts, compared=self.sinks.named(compared), sink_changed=tuple(self.sinks.changed)
+        )
 
 
 @dataclass
@@ -184,7 +210,7 @@ class Auditor:
         with self._spark() as spark:
             watched, run = self._watch(spark, subject, subject.audited, span.last_epoch)
             try:
-                _end(run, watched)
+                self._end(run, watched)
             except PerseidError as error:
                 if input_faults.has_changed(error):
                     facts = replace(facts, input_changed=str(error))
@@ -285,16 +311,43 @@ class Auditor:
         from perseid.topics.ranges import ColumnReader
 
         span, spec = subject.span, programs.read(program, self.settings)
-        reader = ColumnReader(self.settings.brokers(self._asked.job))
+        brokers, folder = self.settings.brokers(self._asked.job), self._folder()
+        reader, outputs = ColumnReader(brokers), folder / "outputs"
+        sinks = None
+        if looks and self._asked.sinks:
+            sinks = SinkFaults(span.first_epoch, outputs, ColumnReader(brokers), self._topics)
+        environments = Environments(span.job_uuid, span.layout, span.base_epoch)
+        seen = [environments.committed, *([sinks.committed] if sinks is not None else [])]
         ledgers = PastLedgers(
             self._asked.job, span.job_uuid, layouts.build(spec, span.layout), first_offset(span),
-            reader, self._topics,
+            reader, self._topics, *seen,
         )  # fmt: skip
-        folder = self._folder()
-        outputs = folder / "outputs"
-        look = Look(spec, outputs, reader, self._asked.tolerances) if looks else None
-        watched = Watched(span, ledgers, outputs, self._note, look)
+        columns = SinkColumns(self.settings, self._revision(program), self._recorded(subject))
+        look = Look(columns, outputs, reader, self._asked.tolerances) if looks else None
+        watched = Watched(span, ledgers, outputs, self._note, look, sinks, environments)
         return watched, self._run(spark, subject, program, last, folder, watched.ran)
+
+    def _revision(self, program: Program) -> Revision:
+        folder = archives(Path(self.settings.state)) / program.archive
+        return Revision(programs.read(program, self.settings), folder)
+
+    def _recorded(self, subject: Subject) -> Revision | None:
+        return None if subject.recorded is None else self._revision(subject.recorded)
+
+    def _end(self, run: AuditRun, watched: Watched) -> None:
+        """Runs to the end; then the last of the sinks is read."""
+        from perseid.topics.ranges import RangeReader
+
+        with ExitStack() as held:
+            held.enter_context(closing(watched.ledgers))
+            if watched.sinks is not None:
+                held.enter_context(closing(watched.sinks))
+            run.run()
+            if watched.sinks is not None:
+                watched.ledgers.read_ahead()
+                messages = RangeReader(self.settings.brokers(self._asked.job))
+                held.enter_context(closing(messages))
+                watched.sinks.finish(self._asked.job, self._asked.mixed, messages)
 
     def _run(
         self, spark: SparkSession, subject: Subject, program: Program, last: int, folder: Path,
@@ -321,7 +374,7 @@ class Auditor:
         if not subject.own:
             self._note(f"revision {subject.span.revision} runs as a control, up to epoch {last}")
             first, run = self._watch(spark, subject, subject.recorded, last, looks=False)
-            _end(run, first)
+            self._end(run, first)
             if not first.unequal:
                 return ""
             last = first.controlled_to
@@ -334,7 +387,7 @@ class Auditor:
     # After the runs -----------------------------------------------------------------------------
 
     def _environment(self, subject: Subject) -> dict[str, str]:
-        return environment.of(archives(Path(self.settings.state)) / subject.audited.archive)
+        return dict(environment.of(archives(Path(self.settings.state)) / subject.audited.archive))
 
     def _audit(
         self, subject: Subject, facts: Facts, started_s: float, watched: Watched | None = None,
@@ -342,8 +395,8 @@ class Auditor:
     ) -> Audit:  # fmt: skip
         span = subject.span
         look = watched.look if watched is not None else None
-        if watched is not None and look is not None:
-            facts = replace(facts, compared=look.compared(watched.ledgers.comparison))
+        if watched is not None:
+            facts = watched.facts(facts)
         found, reasons = verdict.judged(facts)
         return Audit(
             job=self._asked.job,
@@ -367,11 +420,6 @@ class Auditor:
             environment=dict(facts.environment),
             recorded=dict(facts.recorded),
         )
-
-
-def _end(run: AuditRun, watched: Watched) -> None:
-    with closing(watched.ledgers):
-        run.run()
 
 
 def _text(one: Unequal) -> str:

@@ -214,22 +214,22 @@ def _matched(one: Int64s, other: Int64s) -> tuple[Int64s, Int64s]:
     """Pairs of rows with the same number: the first with the first, and so on, of each number."""
     _, numbers = np.unique(np.concatenate([one, other]), return_inverse=True)
     sides = numbers[: len(one)], numbers[len(one) :]
-    ranks = [_ranks(side) for side in sides]
-    several = 1 + max(rank.max(initial=0) for rank in ranks)
-    left, right = (side * several + rank for side, rank in zip(sides, ranks, strict=True))
+    places = [ranks(side) for side in sides]
+    several = 1 + max(place.max(initial=0) for place in places)
+    left, right = (side * several + place for side, place in zip(sides, places, strict=True))
     _, a, b = np.intersect1d(left, right, assume_unique=True, return_indices=True)
     return a, b
 
 
-def _ranks(numbers: Int64s) -> Int64s:
+def ranks(numbers: Int64s) -> Int64s:
     """How many rows before each have its number."""
     order = np.argsort(numbers, kind="stable")
     inside = numbers[order]
     starts = np.flatnonzero(np.r_[True, inside[1:] != inside[:-1]][: len(inside)])
     lengths = np.diff(np.r_[starts, len(inside)])
-    ranks = np.empty(len(numbers), np.int64)
-    ranks[order] = np.arange(len(inside)) - np.repeat(starts, lengths)
-    return ranks
+    found = np.empty(len(numbers), np.int64)
+    found[order] = np.arange(len(inside)) - np.repeat(starts, lengths)
+    return found
 
 
 def _without(count: int, rows: Int64s) -> Int64s:

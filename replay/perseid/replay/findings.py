@@ -72,7 +72,8 @@ class Cause:
 class Compared:
     """How the outputs of one sink topic were compared.
 
-    `by`: "ledger" (number and checksum of each epoch), "records" where some differed.
+    `by`: "ledger" (number and checksum of each epoch), "records" where some differed. `in_topic`:
+    of how many windows the topic was read, too.
     """
 
     topic: str
@@ -80,6 +81,7 @@ class Compared:
     records: int
     windows: int
     why: str = ""
+    in_topic: int = 0
 
 
 @dataclass(frozen=True, slots=True)

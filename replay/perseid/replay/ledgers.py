@@ -6,6 +6,8 @@ epoch needs. What a ledger lacks is never taken for equal: the audit is refused.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import product
 from typing import TYPE_CHECKING
 
 from perseid.engine.comparison import WAITING_MAX, Comparison, Unequal
@@ -14,12 +16,16 @@ from perseid.topics import names
 from perseid.worker.sink.audit import ledger_records
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from perseid.engine.order import EpochOrder
     from perseid.engine.task_report import TaskReport
     from perseid.jobs.model.layout import Layout
     from perseid.topics.admin import Partition, TopicReader
-    from perseid.topics.records import SinkWindow
+    from perseid.topics.records import LedgerRecord, SinkWindow
     from perseid.worker.sink.audit import RangeReader
+
+    Seen = Callable[[LedgerRecord], None]
 
 
 class PastLedgers:
@@ -30,10 +36,13 @@ class PastLedgers:
 
     def __init__(
         self, job: str, job_uuid: str, layout: Layout, first_offset: int, reader: RangeReader,
-        topics: TopicReader,
+        topics: TopicReader, *seen: Seen,
     ) -> None:  # fmt: skip
-        """`first_offset`: of the token of the first epoch that is compared."""
-        self.layout = layout
+        """`first_offset`: of the token of the first epoch that is compared.
+
+        `seen`: are called with every record that is read, of each ledger partition in order.
+        """
+        self.layout, self._seen = layout, seen
         self._ledger, self._reader = names.ledger(job), reader
         places = [(self._ledger, t.ledger) for t in layout.ledger_tasks if t.ledger is not None]
         self._read_to, self._ends = topics.starts(places), topics.ends(places)
@@ -56,8 +65,19 @@ class PastLedgers:
         """What is known of all ledger partitions' outputs of the epoch and its neighbours."""
         return [w for e in (epoch - 1, epoch, epoch + 1) for w in self._windows.get(e, ())]
 
+    def read_ahead(self) -> None:
+        """Shows what follows the compared epochs, as far as a read goes. Raises RetryableError."""
+        for place, start in self._read_to.items():
+            end = min(start + WAITING_MAX, self._ends[place])
+            with suppress(ReplayDataLost, LogTruncated):  # then nothing follows
+                self._show(ledger_records(self._reader, place, start, end))
+
     def close(self) -> None:
         self._reader.close()
+
+    def _show(self, records: Iterable[LedgerRecord]) -> None:
+        for record, seen in product(records, self._seen):
+            seen(record)
 
     def _read_on(self, place: Partition, order: EpochOrder) -> list[Unequal]:
         start = self._read_to[place]
@@ -72,6 +92,7 @@ class PastLedgers:
         except LogTruncated as error:
             raise self._lacking(order, str(error)) from error
         self._read_to[place] = end
+        self._show(records)
         for record in records:
             if record.epoch >= order.token.epoch - 1 and record.outputs:
                 self._windows.setdefault(record.epoch, []).extend(record.outputs)

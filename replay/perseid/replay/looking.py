@@ -8,12 +8,11 @@ of the ledger are all that is known, and the report has the reason.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
 from perseid.engine.comparison import total
@@ -25,9 +24,8 @@ from perseid.worker.sink.kept_outputs import Kept, kept
 
 if TYPE_CHECKING:
     from perseid.engine.comparison import Comparison, Unequal
-    from perseid.jobs.model.spec import JobSpec
-    from perseid.replay.differences import Columns, Decode
     from perseid.replay.findings import Kind
+    from perseid.replay.sink_columns import SinkColumns
     from perseid.replay.sink_records import Reader
     from perseid.replay.tolerances import Tolerances
     from perseid.topics.records import SinkWindow
@@ -40,9 +38,10 @@ class Look:
     """The outputs of one run that differ. `causes`: by what; `outputs`: the run's folder."""
 
     def __init__(
-        self, spec: JobSpec, outputs: Path, reader: Reader, tolerances: Tolerances | None = None
-    ) -> None:
-        self._spec, self._outputs, self._reader = spec, outputs, reader
+        self, columns: SinkColumns, outputs: Path, reader: Reader,
+        tolerances: Tolerances | None = None,
+    ) -> None:  # fmt: skip
+        self._columns, self._outputs, self._reader = columns, outputs, reader
         self._tolerances = tolerances
         self.causes = Causes()
         self._looked: Counter[str] = Counter()  # windows by topic
@@ -61,7 +60,7 @@ class Look:
         return tuple(
             Compared(
                 topic, "records" if self._looked[topic] else "ledger", comparison.records[topic],
-                comparison.windows[topic], self._why.get(topic, ""),
+                comparison.windows[topic], self._why.get(topic, self._columns.why.get(topic, "")),
             )
             for topic in sorted(comparison.windows.keys() | self._looked.keys())
         )  # fmt: skip
@@ -76,7 +75,7 @@ class Look:
             self.causes.add(by_ledger(one))
             return True
         self._looked[one.topic] += 1
-        found = differences(place, theirs, mine, decoder(self._spec, one.topic), self._tolerances)
+        found = differences(place, theirs, mine, self._columns.of(one.topic), self._tolerances)
         for rows in (theirs, mine):
             self.causes.compared(one.operator, rows.keys)
         self.causes.add(found)
@@ -99,20 +98,6 @@ def by_ledger(one: Unequal) -> Differences:
         kind, one.operator, one.partition, one.epoch, one.topic, one.topic_partition, 0
     )
     return Differences(place, (found,))
-
-
-def decoder(spec: JobSpec, topic: str) -> Decode | None:
-    """Reads the columns of a record in `topic`; None where its records are no JSON objects."""
-    formats = {sink.format for sink in spec.sinks.values() if sink.topic == topic}
-    return _json if formats == {"json"} else None
-
-
-def _json(_key: bytes | None, value: bytes | None) -> Columns | None:
-    try:
-        found = orjson.loads(value or b"")
-    except orjson.JSONDecodeError:
-        return None
-    return found if isinstance(found, Mapping) else None
 
 
 def _rows(found: Kept) -> Rows:

@@ -76,7 +76,7 @@ def committed(
         return NotThere("expired", f"topic {window.topic} does not exist any more")
     try:
         read = reader.read(window.topic, window.partition, window.first, window.last + 1)
-        found = _joined(window.partition, list(read))
+        found = joined(window.partition, list(read))
     except ReplayDataLost as lost:
         return NotThere(
             "expired", f"{place} begins at offset {lost.earliest}, and the records are from "
@@ -123,7 +123,7 @@ def picked(
     )  # fmt: skip
 
 
-def _joined(partition: int, batches: Sequence[Records]) -> Records:
+def joined(partition: int, batches: Sequence[Records]) -> Records:
     if not batches:
         return Records.empty(partition)
     return Records(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from perseid.replay.findings import Compared, Verdict
 
 PLACES_MAX = 5  # that a reason names
+BETWEEN = " and "  # several values of an item: the recorded epochs ran in several environments
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +44,29 @@ def judged(facts: Facts) -> tuple[Verdict, tuple[str, ...]]:
 
 
 def changes(recorded: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """What both name and have otherwise: "recorded, now ...". What one does not know is no change.
+    """What both name and have otherwise. What one does not know is no change.
 
-    >>> changes({"numpy": "2.1", "cpu": "avx2"}, {"numpy": "2.3", "python": "3.11"})
-    {'numpy': '2.1, now 2.3'}
+    >>> changes({"numpy": "2.1.0", "libc": "glibc-2.36"}, {"numpy": "2.2.0", "python": "3.11"})
+    {'numpy': '2.1.0 recorded, 2.2.0 here'}
+    >>> changes({"cpu": "AVX2 AVX512F SSE"}, {"cpu": "AVX2 SSE VSX"})
+    {'cpu': 'AVX512F recorded, VSX here'}
     """
     return {
-        name: f"{value}, now {environment[name]}"
+        name: _change(value, environment[name])
         for name, value in sorted(recorded.items())
         if environment.get(name, value) != value
     }
+
+
+def _change(recorded: str, here: str) -> str:
+    """Of lists of words, as of a processor's instructions, those that one side has alone."""
+    others = [value for value in recorded.split(BETWEEN) if value != here]
+    one = BETWEEN.join(_words_of(value, here) for value in others)
+    return f"{one} recorded, {_words_of(here, others[0])} here"
+
+
+def _words_of(one: str, other: str) -> str:
+    return " ".join(sorted(set(one.split()) - set(other.split()))) or "no more"
 
 
 def _verdict(facts: Facts) -> Verdict:
@@ -64,7 +78,10 @@ def _verdict(facts: Facts) -> Verdict:
         ("not_deterministic", facts.repeated),
         (
             "environment_differs",
-            facts.differs and not other_revision and changes(facts.recorded, facts.environment),
+            facts.differs
+            and facts.repeated is not None
+            and not other_revision
+            and changes(facts.recorded, facts.environment),
         ),
         ("diverged", facts.differs),
     ]
@@ -78,7 +95,8 @@ def _explained(verdict: Verdict, facts: Facts) -> str:
         "input_changed": f"The input is not the one that was recorded: {facts.input_changed}.",
         "sink_changed": (
             "The job makes the outputs that its ledger has again, and the sink topic has other "
-            f"records: {_some(facts.sink_changed)}. Another writer has changed them."
+            f"records: {_some(facts.sink_changed)}. Another writer has changed them; where others "
+            "may write, audit with --mixed TOPIC."
         ),
         "not_deterministic": (
             f"Two runs of revision {facts.revision} over the same input differ from each other: "
@@ -87,7 +105,7 @@ def _explained(verdict: Verdict, facts: Facts) -> str:
         ),
         "environment_differs": (
             f"Revision {facts.revision} has other outputs here than it had: {facts.differs}. The "
-            f"environment has changed: {_listed(facts)}."
+            f"environment is another one: {_listed(facts)}."
         ),
         "diverged": f"{_who(facts)} has other outputs than were committed: {facts.differs}.",
         "equal": f"{_who(facts)} makes all outputs of {epochs} again as they were committed.",
@@ -117,7 +135,7 @@ def _of_second_run(facts: Facts) -> str:
 
 def _of_environment(facts: Facts) -> str:
     if changes(facts.recorded, facts.environment):
-        return f"The environment has changed too: {_listed(facts)}."
+        return f"The environment is another one too: {_listed(facts)}."
     if not facts.recorded:
         return f"The environment of revision {facts.revision} was not recorded."
     return "The environment is the recorded one."

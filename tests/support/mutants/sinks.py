@@ -43,6 +43,30 @@ def ledger_outside_the_transaction() -> AbstractContextManager[Any]:
     return patch.object(SinkSession, "_write", mutant)
 
 
+def new_owners_name_no_environment() -> AbstractContextManager[Any]:
+    """A new writer names its environment only where the ledger has no record yet."""
+    acquire = SinkSession._acquire
+
+    def mutant(self: SinkSession) -> Any:
+        is_new = not self._looked_back
+        found = acquire(self)
+        if is_new:
+            self._names_it = found[1] is None
+        return found
+
+    return patch.object(SinkSession, "_acquire", mutant)
+
+
+def environments_are_trimmed() -> AbstractContextManager[Any]:
+    """A writer does not name its environment again after a checkpoint."""
+    commit = SinkSession.commit
+
+    def mutant(self: SinkSession, *of: Any, checkpoint: bool, **more: Any) -> Any:
+        return commit(self, *of, **more)
+
+    return patch.object(SinkSession, "commit", mutant)
+
+
 def no_generation_check() -> AbstractContextManager[Any]:
     """A sink of an older generation writes after a newer one has written."""
     judge = transaction.judge

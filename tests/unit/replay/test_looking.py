@@ -13,9 +13,11 @@ from perseid.engine.order import EpochOrder
 from perseid.engine.task_report import PartitionReport, TaskReport
 from perseid.jobs.model.layout import build
 from perseid.jobs.model.spec import SinkSpec
+from perseid.records import Deployment
 from perseid.replay import tolerances
 from perseid.replay.ledgers import PastLedgers
-from perseid.replay.looking import Look, by_ledger, decoder
+from perseid.replay.looking import Look, by_ledger
+from perseid.replay.sink_columns import Revision, SinkColumns
 from perseid.testing.kafka import (
     FakeColumnReader,
     FakeLogReader,
@@ -70,7 +72,8 @@ class World:
         )
 
     def look(self, allowed: list[str] | None = None) -> Look:
-        return Look(SPEC, self.folder, self.reader, tolerances.of_options(allowed or []))
+        columns = SinkColumns(Deployment.model_construct(), Revision(SPEC, self.folder))
+        return Look(columns, self.folder, self.reader, tolerances.of_options(allowed or []))
 
     def unequal(self, epoch: int, rows: list[Row], gid: int = TASKS[0].gid) -> list[Unequal]:
         """The audit makes `rows` in that partition, and in all others what they committed."""
@@ -155,13 +158,3 @@ def test_counts_show_the_kind(world: World, made: int, kind: str) -> None:
     (difference,) = by_ledger(found).found
     assert difference.kind == kind
     assert (difference.operator, difference.epoch) == (TASKS[0].operator, 1)
-
-
-def test_only_json_objects_are_decoded() -> None:
-    decode = decoder(SPEC, "out")
-    assert decode is not None
-    assert decode(None, b'{"n": 1}') == {"n": 1}
-    assert decode(None, b"[1]") is None
-    assert decode(None, b"\xff") is None
-    assert decode(None, None) is None
-    assert decoder(SPEC, "another") is None

@@ -23,7 +23,8 @@ def plain(facts: Facts) -> str:
         return "sink_changed"
     if facts.repeated:
         return "not_deterministic"
-    if facts.differs and facts.audited == facts.revision and facts.environment["numpy"] == "2.3":
+    same = facts.audited == facts.revision and facts.repeated == ""
+    if facts.differs and same and facts.environment["numpy"] == "2.3":
         return "environment_differs"
     return "diverged" if facts.differs else "equal"
 
@@ -64,9 +65,14 @@ def test_every_combination_has_the_verdict_of_the_table() -> None:
         ),
         ({"repeated": "epoch 11", "differs": DIFFERS}, ["Two runs of revision r1", "too"]),
         (
+            {"differs": DIFFERS, "environment": OTHER, "recorded": {"numpy": "2.1"},
+             "repeated": ""},
+            ["operator sums, partition 0, epoch 12, out[1]. The environment is another one: numpy "
+             "2.1 recorded, 2.3 here"],
+        ),
+        (
             {"differs": DIFFERS, "environment": OTHER, "recorded": {"numpy": "2.1"}},
-            ["operator sums, partition 0, epoch 12, out[1]. The environment has changed: numpy 2.1,"
-             " now 2.3"],
+            ["committed", "was not run a second time", "is another one too: numpy 2.1 recorded"],
         ),
         (
             {"differs": DIFFERS, "environment": OTHER},
@@ -80,7 +86,7 @@ def test_every_combination_has_the_verdict_of_the_table() -> None:
         (
             {"differs": DIFFERS, "environment": OTHER, "recorded": {"numpy": "2.1"},
              "audited": "r2", "repeated": ""},
-            ["Revision r2 in the place of r1 has other", "chance", "has changed too: numpy 2.1"],
+            ["Revision r2 in the place of r1 has other", "chance", "another one too: numpy 2.1"],
         ),
         (
             {"compared": (Compared("out", "ledger", 7, 2, "the topic is compacted"),)},
@@ -98,5 +104,5 @@ def test_reasons_explain(facts: dict[str, object], words: list[str]) -> None:
 
 def test_what_one_side_does_not_know_is_no_change() -> None:
     assert changes({}, OTHER) == changes(OTHER, {}) == changes(OTHER, OTHER) == {}
-    assert changes({"numpy": "1"}, OTHER) == {"numpy": "1, now 2.3"}
+    assert changes({"numpy": "1"}, OTHER) == {"numpy": "1 recorded, 2.3 here"}
     assert PLACES_MAX < 9

@@ -85,5 +85,5 @@ def test_an_epoch_without_outputs_has_no_file(kafka: ModelKafka, tmp_path: Path)
 def test_it_never_commits(kafka: ModelKafka, tmp_path: Path) -> None:
     mine = KeptOutputs(session(kafka, Refusing(kafka)), tmp_path)
     with pytest.raises(PermanentError, match="commits nothing"):
-        mine.commit(1, 5, 1, outputs(Random(1)))
+        mine.commit(1, 5, 1, outputs(Random(1)), checkpoint=False)
     mine.close()

@@ -2,10 +2,10 @@
 
     bytes = C3 01 | CRC-64-AVRO fingerprint, 8 bytes little-endian | Avro body
 
-The schemas are in the folder `schemas`, one for each record. What only jobs of several fragments or
-with a replica need are further fields, in another schema of the same name: see `_MORE`. The folder
-`before` in it has those of protocols whose data is taken over: they are read, never written. An
-unknown fingerprint was written by another version of perseid: that is an error, never a guess.
+The schemas are in the folder `schemas`, one for each record. What only some records have are
+further fields, in another schema of the same name: see `_MORE`. The folder `before` in it has those
+of protocols whose data is taken over: they are read, never written. An unknown fingerprint was
+written by another version of perseid: that is an error, never a guess.
 """
 
 from __future__ import annotations
@@ -67,11 +67,13 @@ _TYPES: Mapping[str, type[Any]] = {
 
 _FRAGMENT = {"name": "fragment", "type": "string"}
 _BUFFERED = {"name": "buffered", "type": {"type": "map", "values": "long"}}
+_ENVIRONMENT = {"name": "environment", "type": {"type": "map", "values": "string"}}
 # By record, the fields that follow where `_has_more`.
 _MORE: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     EpochDone.__name__: (_FRAGMENT, _BUFFERED),
     EventTimes.__name__: (_FRAGMENT,),
     FragmentState.__name__: (_FRAGMENT,),
+    LedgerRecord.__name__: (_ENVIRONMENT,),
     Token.__name__: ({"name": "whole", "type": "boolean"},),
 }
 
@@ -93,9 +95,14 @@ def encode(record: Record) -> bytes:
 
 
 def _has_more(record: Record) -> bool:
-    """Whether a record is of a part of a job, or a token of what only such a job is asked for."""
+    """Whether a record is of a part of a job, or a token of what only such a job is asked for.
+
+    Of a ledger: whether it names an environment.
+    """
     if isinstance(record, Token):
         return record.whole
+    if isinstance(record, LedgerRecord):
+        return bool(record.environment)
     return getattr(record, "fragment", WHOLE) != WHOLE
 
 

@@ -256,7 +256,11 @@ class SinkWindow:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:
-    """Written only inside a sink transaction: this (operator, partition) has committed `epoch`."""
+    """Written only inside a sink transaction: this (operator, partition) has committed `epoch`.
+
+    `environment`: of the process that has written this record and those after it up to the next one
+    that has some (`worker.process.environment`); {} of all others.
+    """
 
     job_uuid: str
     layout: int
@@ -266,6 +270,7 @@ class LedgerRecord:
     epoch: int
     token_offset: int
     outputs: tuple[SinkWindow, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

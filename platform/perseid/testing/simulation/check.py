@@ -3,6 +3,7 @@
 After every event, over the new records:
 - per word, the committed outputs of a sink count 1, 2, 3, ... and their totals rise;
 - a ledger partition's epochs are dense within a layout and its generations never fall;
+- a ledger names the environment of each record's writer, also once it is trimmed (`kept`);
 - each ledger record has its token's layout and at least its generation; a claim repeats the last
   epoch; no token is rolled back of which an epoch is committed or will be;
 - valid tokens have dense epochs and name every source offset once; their coordinator epochs, times
@@ -211,6 +212,10 @@ class Checker:
         self.tokens = Tokens(kafka, clock)
         self.ledger: dict[int, LedgerRecord] = {}
         self._windows: list[LedgerRecord] = []
+        # By ledger partition, then by token too: what the ledger names as the writer's environment.
+        self._in_force: dict[int, Mapping[str, str]] = {}
+        self._named: dict[tuple[int, int], Mapping[str, str] | None] = {}
+        self._wrote: dict[tuple[int, int], Mapping[str, str]] = {}
         self._cursors: dict[tuple[str, int], Cursor] = {}
         self._complete: bool | None = None  # None: not known
 
@@ -231,6 +236,10 @@ class Checker:
         for topic, sources in self._sources.items():
             if source in sources:
                 self.expected[topic][word] += amount
+
+    def wrote(self, partition: int, token_offset: int, environment: Mapping[str, str]) -> None:
+        """A sink has committed that token's epoch, and knows it."""
+        self._wrote[partition, token_offset] = environment
 
     def input_is_lost(self) -> None:
         """Drops the watermark check: records that are still to be read may be lost."""
@@ -296,12 +305,24 @@ class Checker:
                 run += b"".join(r.key or b"" for r in records) + b"".join(values)
                 if (len(values), 2**63 + zlib.crc32(run)) != (window.count, window.checksum):
                     raise Defect(f"the ledger has {window}, the topic has {len(values)} records")
+        self._check_environments()
+
+    def _check_environments(self) -> None:
+        if self._kafka.lost_tails:
+            return
+        for place, environment in self._wrote.items():
+            named = self._named.get(place, environment)
+            if named != environment:
+                raise Defect(
+                    f"ledger partition {place[0]}, token {place[1]}: was written by {environment}, "
+                    f"and the ledger names {named}"
+                )
 
     def _follow(self, partition: int, entry: LedgerRecord) -> None:
         self._commits(entry)
         last = self.ledger.get(partition)
         if last is not None and entry.generation > last.generation and entry == replace(
-            last, generation=entry.generation, outputs=()
+            last, generation=entry.generation, outputs=(), environment={}
         ):  # fmt: skip
             self.ledger[partition] = entry
             return  # a claim
@@ -322,6 +343,9 @@ class Checker:
             )
         self.ledger[partition] = entry
         self._windows.append(entry)
+        if entry.environment:
+            self._in_force[partition] = entry.environment
+        self._named[partition, entry.token_offset] = self._in_force.get(partition)
 
     def _claims_new_layout(self, entry: LedgerRecord, layout: int) -> bool:
         """Whether `entry` claims a new layout in which its partition has no epoch yet.

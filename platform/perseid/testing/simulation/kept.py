@@ -14,6 +14,8 @@ from perseid.testing.kafka_model import ModelKafka, ModelLog
 from perseid.testing.simulation import job
 from perseid.testing.simulation.check import LEDGER, TOKENS
 from perseid.testing.simulation.engine import Defect
+from perseid.topics import codec
+from perseid.topics.records import LedgerRecord
 
 
 @dataclass
@@ -36,8 +38,8 @@ class Kept:
                 self._starts[topic, partition] = log.start
                 if topic == TOKENS:
                     self._look_at_tokens(log)
-                elif not self.kafka.lost_tails and not _committed(log):
-                    raise Defect(f"ledger partition {partition}: its last record is deleted")
+                elif not self.kafka.lost_tails:
+                    self._look_at_ledger(partition, log)
 
     def _look_at_tokens(self, log: ModelLog) -> None:
         self.trims += 1
@@ -49,6 +51,19 @@ class Kept:
                     f"{pointer.epoch}, which is kept, needs {pointer.token_offset}"
                 )
 
+    def _look_at_ledger(self, partition: int, log: ModelLog) -> None:
+        committed = list(_committed(log))
+        if not committed:
+            raise Defect(f"ledger partition {partition}: its last record is deleted")
+        pointers = self.registry.pointers(job.JOB)
+        kept = min((p.epoch for p in pointers.pointers), default=0) if pointers else 0
+        first = next((entry for entry in committed if entry.epoch > kept), None)
+        if first is not None and not first.environment:
+            raise Defect(
+                f"ledger partition {partition} begins with {first}, after the checkpoint of epoch "
+                f"{kept}: the environment of its writer is not known any more"
+            )
+
     def _logs(self) -> Iterator[tuple[str, int, ModelLog]]:
         for topic in (TOKENS, LEDGER):
             if topic in self.kafka.topics:
@@ -56,9 +71,8 @@ class Kept:
                     yield topic, partition, log
 
 
-def _committed(log: ModelLog) -> bool:
-    return any(
-        not record.marker and record.transaction is not None
-        and record.transaction.state == "committed"
-        for record in log.records
-    )  # fmt: skip
+def _committed(log: ModelLog) -> Iterator[LedgerRecord]:
+    for record in log.records:
+        decided = record.transaction is not None and record.transaction.state == "committed"
+        if decided and not record.marker:
+            yield codec.decode_ledger((LEDGER, 0), record.offset, record.value or b"")

@@ -40,7 +40,6 @@ from perseid.state.primitives.primitive import bind
 from perseid.testing.files import MemoryFiles
 from perseid.testing.simulation import job
 from perseid.testing.simulation.engine import Defect, Process, SimulatedClock
-from perseid.testing.simulation.faults import Gates
 from perseid.testing.simulation.ports import (
     SimulatedColumnReader,
     SimulatedLogReader,
@@ -235,7 +234,10 @@ class ProcessCache:
             task.ledger, after_epoch=plan.base_epoch,
         )  # fmt: skip
         transactions, clock = self.context.transactions, self.context.clock
-        return WatchedSink(world.gates, who, transactions, self.ledger, world.topics, clock=clock)
+        return WatchedSink(
+            world, {"process": str(self.mark)}, who, transactions, self.ledger, world.topics,
+            clock=clock,
+        )  # fmt: skip
 
     def tables(
         self, task: Task, order: EpochOrder, names: tuple[str, ...], rows: list[Row]
@@ -327,16 +329,19 @@ class WatchedState(PartitionState):
 
 
 class WatchedSink(SinkSession):
-    """Marks a gate when an epoch was committed already."""
+    """Marks a gate when an epoch was committed already; notes what it has committed."""
 
-    def __init__(self, gates: Gates, *of: Any, **more: Any) -> None:
-        super().__init__(*of, **more)
-        self._gates = gates
+    def __init__(self, world: World, process: dict[str, str], *of: Any, **more: Any) -> None:
+        super().__init__(*of, environment=lambda: process, **more)
+        self._world = world
 
     def commit(self, *of: Any, **more: Any) -> CommitResult:
         written = super().commit(*of, **more)
         if written.skipped:
-            self._gates.hit("epoch was in the ledger")
+            self._world.gates.hit("epoch was in the ledger")
+        else:
+            checker = self._world.checker
+            checker.wrote(self.who.ledger, of[1], self._environment())
         return written
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -139,6 +139,7 @@ class TaskExecutor:
         )  # fmt: skip
 
     def new_sink(self, task: Task) -> Sink:
+        from perseid.worker.process import environment
         from perseid.worker.sink.kept_outputs import KeptOutputs
         from perseid.worker.sink.transaction import SinkIdentity, SinkSession
 
@@ -154,7 +155,10 @@ class TaskExecutor:
             after_epoch=context.base_epoch,
         )
         clients = _sink_clients(context.brokers)
-        session = SinkSession(who, clients.transactions, clients.ledger, clients.topics)
+        session = SinkSession(
+            who, clients.transactions, clients.ledger, clients.topics,
+            environment=partial(environment.of, context.job_folder),
+        )  # fmt: skip
         return KeptOutputs(session, Path(context.outputs)) if context.outputs else session
 
     def tables(

@@ -44,8 +44,9 @@ class KeptOutputs:
         self._session.close()
 
     def commit(
-        self, epoch: int, token_offset: int, generation: int, batches: Sequence[SinkBatch]
-    ) -> object:
+        self, epoch: int, token_offset: int, generation: int, batches: Sequence[SinkBatch], *,
+        checkpoint: bool,
+    ) -> object:  # fmt: skip
         raise PermanentError(f"epoch {epoch} is an audit's, which commits nothing")
 
     def compare(self, epoch: int, batches: Sequence[SinkBatch]) -> tuple[Made, ...]:
@@ -62,7 +63,8 @@ def kept(folder: Path, epoch: int, operator: str, partition: int) -> dict[tuple[
     if not path.is_file():
         return {}
     found: dict[tuple[str, int], Kept] = {}
-    with faults("read", str(path)), pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as opened:
+    with faults("read", str(path)), pa.memory_map(str(path)) as file:
+        opened = pa.ipc.open_file(file)
         for number in range(opened.num_record_batches):
             batch = opened.get_batch(number)
             place = batch["topic"][0].as_py(), batch["partition"][0].as_py()

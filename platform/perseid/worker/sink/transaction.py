@@ -10,12 +10,15 @@
 
 No other writer can commit under the id without fencing this producer: this is a compare-and-append.
 After any outcome but a clear success step 1 runs again: the ledger then shows what happened.
+
+A session names its environment in its first record after step 1, and in the first one after each
+checkpoint: ledgers are trimmed up to there. So of every epoch in a ledger the environment is known.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -157,8 +160,11 @@ class SinkSession:
         topics: TopicReader,
         *,
         clock: Clock | None = None,
+        environment: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
+        """`environment`: of this process, for the ledger; asked for in `prepare` first."""
         self.who = who
+        self._environment, self._names_it = environment, True
         self._transactions, self._ledger, self._topics = transactions, ledger, topics
         self._clock: Clock = clock or SystemClock()
         self._infos: dict[str, TopicInfo] = {}
@@ -175,6 +181,7 @@ class SinkSession:
 
     def prepare(self) -> None:
         """Connects ahead of the first commit; fences no holder and does not wait."""
+        self._environment()
         self._transactions.prepare(self.who.transactional_id, self._batch_bytes)
 
     def commit(
@@ -184,9 +191,12 @@ class SinkSession:
         generation: int,
         outputs: Sequence[SinkBatch],
         *,
+        checkpoint: bool = False,
         timeout_s: float = COMMIT_S,
     ) -> CommitResult:
         """Writes the epoch's outputs exactly once; returns when they are committed.
+
+        `checkpoint`: the ledger may later begin after this epoch.
 
         Raises FencedError, LedgerGap and other permanent errors. RetryableError when `timeout_s` is
         over: then the epoch may be committed or not, and the next call finds out.
@@ -203,7 +213,9 @@ class SinkSession:
             attempts += 1
             try:
                 batches = self.divided(epoch, outputs)
-                return self._attempt(epoch, token_offset, generation, batches, attempts)
+                found = self._attempt(epoch, token_offset, generation, batches, attempts)
+                self._names_it = self._names_it or checkpoint
+                return found
             except _SlowError as error:
                 self._give_longer(call, batches, error)
                 deadline_s = max(deadline_s, self._clock.monotonic_s() + timeout_s)
@@ -255,7 +267,7 @@ class SinkSession:
                 return CommitResult(True, outputs, acquire_ms, 0.0, attempts)
             record, clean = self._written(transaction, epoch, token_offset, generation, batches)
             if clean:
-                self._held = transaction, record
+                self._held, self._names_it = (transaction, record), False
         finally:
             if self._held is None:
                 transaction.close()
@@ -274,6 +286,7 @@ class SinkSession:
             held, self._held = self._held, None
             return held
         self.close()
+        self._names_it = True
         return self._acquire()
 
     def _acquire(self) -> tuple[Transaction, LedgerRecord | None]:
@@ -381,6 +394,7 @@ class SinkSession:
         record = LedgerRecord(
             who.job_uuid, who.layout, who.operator, who.partition,
             generation, epoch, token_offset, windows(batches, written),
+            dict(self._environment()) if self._names_it else {},
         )  # fmt: skip
         entry = PartitionBatch(self._ledger_topic, who.ledger, [None], [codec.encode(record)])
         transaction.send(entry)

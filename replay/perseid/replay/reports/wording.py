@@ -115,6 +115,8 @@ def method(one: Compared) -> str:
         "ledger": "number and checksum of each epoch",
         "records": "number and checksum, and record by record where they differ",
     }[one.by]
+    if one.in_topic:
+        how += f", and {one.in_topic:,} of the windows in the topic"
     return f"{how}. {sentence(one.why)}" if one.why else how
 
 
