@@ -151,19 +151,21 @@ def test_a_foreign_record_and_another_environment_are_found(
     job, out = RankedJob(running, tmp_path, "guarded"), "guarded-out"
     job.apply(spread=1)
     running.keep_tokens(job.name)
+    job.feed(LOAD)
+    running.wait_caught_up(job.name)
+    last = running.tokens(job.name)[-1]
     code = tmp_path / "ranks.py"  # what Arrow uses of the processor comes out
     level = "len(__import__('pyarrow').runtime_info().simd_level)"
     code.write_text(code.read_text().replace("VERSION = 1", f"VERSION = {level}"))
-    before = running.tokens(job.name)[-1].revision
     running.apply(tmp_path)
     job.feed(LOAD)
-    running.wait_caught_up(job.name)
+    running.wait_caught_up(job.name, above_epoch=last.epoch)
     running.produce(out, [b"foreign"], [b"b1"])
     (foreign,) = (r for r in read_topic(running.kafka, out) if r.value == b"foreign")
     job.feed(LOAD)
     running.wait_caught_up(job.name)
     stop(running, job.name)
-    begun = min(t.epoch for t in running.tokens(job.name) if t.revision != before)
+    begun = min(t.epoch for t in running.tokens(job.name) if t.revision != last.revision)
 
     changed = found(audit(running, job, "--epochs", f"{begun}:"), 1)
     assert changed["verdict"] == "sink_changed"
