@@ -227,7 +227,9 @@ class Fragment:
             log.create()
             log.write_snapshot(0, 1, 100, {})
 
-    def commit(self, _epoch: int, _offset: int, _generation: int, batches: Any) -> CommitResult:
+    def commit(
+        self, _epoch: int, _offset: int, _generation: int, batches: Any, *, checkpoint: bool
+    ) -> CommitResult:
         self.transactions.append([batch.topic for batch in batches])
         for batch in batches:
             rows = map(orjson.loads, batch.values.to_pylist())
