@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
-from perseid.replay.findings import FORMAT, Audit, Cause, Compared, Difference, Record
+from perseid.replay.findings import (
+    FORMAT,
+    Audit,
+    Bisection,
+    Cause,
+    Compared,
+    ComparedState,
+    Difference,
+    Record,
+)
 
 HOSTILE = '</code><script>alert("x")</script> @team ``` | [a](javascript:b) & \u202e ]]>'
 
@@ -64,11 +75,36 @@ def example(value: bytes = b'{"customer": "ann", "total": 31}') -> Audit:
     )
 
 
+def with_states() -> Audit:
+    """An audit that found the state alone to differ, by a bisection."""
+    sample = replace(
+        difference("value", 0, None, None, "total"),
+        topic="", topic_partition=0, epoch=120, state="totals",
+        committed=Record(b"user=ann,day=3", b'{"total": 31}'),
+        made=Record(b"user=ann,day=3", b'{"total": 30}'),
+    )  # fmt: skip
+    return replace(
+        example(),
+        causes=(Cause("spent", "value", ("total",), 120, 1, 1, 1, 0.25, (sample,), "totals"),),
+        states=(
+            ComparedState(100, 4, 1_200, 0),
+            ComparedState(120, 3, 1_204, 1, "operator spent, partition 2: a part is damaged"),
+        ),
+        bisection=Bisection(1, 140, 7, (), None, ("21:40",)),
+    )  # fmt: skip
+
+
 _FINITE = st.floats(allow_nan=False, allow_infinity=False)
-_CAUSES = st.builds(Cause, keys_share=_FINITE, samples=st.lists(st.builds(Difference)).map(tuple))
+_STATES = st.sampled_from(["", "totals"])
+_DIFFERENCES = st.builds(Difference, state=_STATES)
+_CAUSES = st.builds(
+    Cause, keys_share=_FINITE, samples=st.lists(_DIFFERENCES).map(tuple), state=_STATES
+)
 AUDITS = st.builds(
     Audit,
     causes=st.lists(_CAUSES, max_size=3).map(tuple),
+    states=st.lists(st.builds(ComparedState, why=st.text()), max_size=2).map(tuple),
+    bisection=st.none() | st.builds(Bisection),
     seconds=_FINITE,
     environment=st.dictionaries(st.text(), st.text(), max_size=3),
     recorded=st.dictionaries(st.text(), st.text(), max_size=3),

@@ -4,33 +4,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perseid.registry import Registry
 from perseid.testing.running import RunningCluster
-from perseid.testing.stack import Ran
-from perseid.testing.verify.read import read_topic
-from perseid.testing.wait import until
-from perseid.topics import codec, names
+from perseid.topics import names
 from perseid.topics.admin import TopicAdmin
-from perseid.topics.records import FragmentState
+from support.audited import LOAD, audit, found, stop
 from support.ranks import RankedJob
-
-AUDIT_S = 400.0  # a Spark starts next to two busy ones
-STOPPED_S = 60.0
-LOAD = 1500  # rows: five epochs at least
-
-
-def audit(running: RunningCluster, job: RankedJob, *arguments: str) -> Ran:
-    return running.run("replay", job.name, *arguments, timeout_s=AUDIT_S)
-
-
-def found(ran: Ran, code: int) -> dict[str, Any]:
-    assert ran.code == code, f"{ran.code} {ran.document} {ran.stderr[-4000:]}"
-    document: dict[str, Any] = ran.document
-    return document
 
 
 def ends(running: RunningCluster, job: str, *, live: bool) -> dict[tuple[str, int], int]:
@@ -40,18 +22,6 @@ def ends(running: RunningCluster, job: str, *, live: bool) -> dict[tuple[str, in
     infos = topics.describe([f"{job}-out", *control])
     places = [(name, p) for name, info in infos.items() for p in range(info.partitions)]
     return topics.ends(places, committed=False)
-
-
-def stop(running: RunningCluster, job: str) -> None:
-    """The last report of its worker comes after the command's answer."""
-
-    def is_over() -> bool:
-        *_, record = read_topic(running.kafka, names.progress(job))
-        last = codec.decode(record.value or b"")
-        return isinstance(last, FragmentState) and last.state == "stopped"
-
-    running.do("jobs", "stop", job)
-    until(is_over, STOPPED_S, f"the report that {job} has stopped")
 
 
 def generation(running: RunningCluster, job: str) -> int:

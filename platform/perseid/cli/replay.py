@@ -51,6 +51,10 @@ def replay(
         list[str] | None,
         typer.Option("--mixed", help="A sink topic that others may write too."),
     ] = None,
+    bisect: Annotated[
+        bool,
+        typer.Option("--bisect", help="Search the first difference from checkpoint to checkpoint."),
+    ] = False,
     cores: Annotated[int, typer.Option("--cores", help="That it may use.", min=1)] = 1,
     report: Annotated[
         Path | None, typer.Option("--report", help="Folder for JSON, HTML, JUnit and Markdown.")
@@ -67,7 +71,7 @@ def replay(
     data: output.Data = None,
     as_json: output.Json = False,
 ) -> None:
-    """Run past epochs of a job again, and compare the outputs with what was committed.
+    """Run past epochs of a job again, and compare outputs and state with what the job had.
 
     Exits with 0 if they are equal, 1 if they differ, 3 if refused, 4 if the input is gone.
     """
@@ -91,10 +95,11 @@ def replay(
     allowed = tolerances.of_options(tolerance or ())
     with jobs.connected(data) as cluster, _own(folder) as mine:
         asked = Asked(job, wanted, mine, cores, rev, allowed, sink, frozenset(mixed or ()))
-        found = Auditor(
+        auditor = Auditor(
             deployment(data), cluster.registry, cluster.topics, SystemClock(), asked,
             lambda line: output.note(str(line)),
-        ).audit()
+        )  # fmt: skip
+        found = auditor.bisect() if bisect else auditor.audit()
     _show(found, report, show_values, as_json)
 
 
@@ -154,9 +159,16 @@ def _lines(found: Audit) -> Iterator[str]:
     for one in found.compared:
         why = f" ({one.why})" if one.why else ""
         yield f"{one.topic}: {one.records} records compared by {one.by}{why}"
+    for at in found.states:
+        why = f" ({at.why})" if at.why else ""
+        yield (
+            f"checkpoint of epoch {at.epoch}: {at.differing} of {at.entries} entries of the state "
+            f"differ{why}"
+        )
     for cause in found.causes:
         fields = f" of {', '.join(cause.fields)}" if cause.fields else ""
+        state = f", state {cause.state}" if cause.state else ""
         yield (
-            f"operator {cause.operator}, {cause.kind}{fields}: {cause.records} in {cause.epochs} "
-            f"epochs, first in epoch {cause.first_epoch}"
+            f"operator {cause.operator}{state}, {cause.kind}{fields}: {cause.records} in "
+            f"{cause.epochs} epochs, first in epoch {cause.first_epoch}"
         )

@@ -14,7 +14,8 @@ from perseid.engine.comparison import Unequal, shown, total
 from perseid.errors import PerseidError, RefusedError
 from perseid.jobs.model import layout as layouts
 from perseid.records.version import this_build
-from perseid.replay import input_faults, programs, ranges, verdict
+from perseid.replay import bases, input_faults, programs, ranges, verdict
+from perseid.replay.bisecting import Search
 from perseid.replay.findings import Audit
 from perseid.replay.ledgers import PastLedgers
 from perseid.replay.looking import Look
@@ -22,7 +23,9 @@ from perseid.replay.recorded import Environments
 from perseid.replay.running import AuditRun, apart, archives, plan_of
 from perseid.replay.sink_columns import Revision, SinkColumns
 from perseid.replay.sink_faults import SinkFaults
+from perseid.replay.states import States, within
 from perseid.replay.verdict import Facts
+from perseid.state.durability.store import open_store
 from perseid.topics import codec, names
 from perseid.worker.process import environment
 
@@ -32,14 +35,16 @@ if TYPE_CHECKING:
     from perseid.clocks import Clock
     from perseid.engine.order import EpochOrder
     from perseid.engine.task_report import Made, TaskReport
-    from perseid.records import Deployment, JobEntry, Plan
+    from perseid.records import CheckpointPointer, Deployment, JobEntry, Plan
     from perseid.registry import Registry
     from perseid.replay.programs import Program
     from perseid.replay.ranges import Range
     from perseid.replay.request import Request
+    from perseid.replay.running import Ran
     from perseid.replay.tolerances import Tolerances
     from perseid.topics.admin import TopicReader
     from perseid.topics.log import LogReader
+    from perseid.worker.dataflow.context import FragmentContext
 
 LOG_S = 60.0  # for reading the token log, and the end of a ledger
 NOTE_S = 5.0  # between two notes about the progress of a run
@@ -98,9 +103,10 @@ class Watched:
     """What one run has made, compared epoch by epoch with the ledgers.
 
     `look`: what differs is looked at record by record; None: not of a control. `sinks`: compares
-    the topics; None: neither of a control nor where it was not asked for. `environments`: of what
-    was committed. `unequal`: what differs by more than a tolerance. `made`: what it made of the
-    operator partitions' epochs that differ, by epoch and gid.
+    the topics; None: neither of a control nor where it was not asked for. `states`: compares its
+    state at checkpoints. `environments`: of what was committed. `unequal`: what differs by more
+    than a tolerance. `made`: what it made of the operator partitions' epochs that differ, by epoch
+    and gid.
     """
 
     span: Range
@@ -109,12 +115,13 @@ class Watched:
     note: Note
     look: Look | None
     sinks: SinkFaults | None
+    states: States
     environments: Environments
     unequal: list[Unequal] = field(default_factory=list)
     made: dict[tuple[int, int], tuple[Made, ...]] = field(default_factory=dict)
     _noted_s: float = field(default_factory=time.monotonic)
 
-    def ran(self, order: EpochOrder, done: TaskReport) -> None:
+    def ran(self, order: EpochOrder, done: TaskReport, context: FragmentContext) -> None:
         epoch = order.token.epoch
         if epoch >= self.span.first_epoch:
             found = self.ledgers.ran(order, done)
@@ -127,24 +134,33 @@ class Watched:
             for task in self.ledgers.layout.ledger_tasks:
                 if (task.operator, task.partition) in differ:
                     self.made[epoch, task.gid] = done.partitions[task.gid].made or ()
+        self.states.ran(order, context)
         if self.sinks is None or epoch < self.span.first_epoch:
             shutil.rmtree(self.outputs / str(epoch), ignore_errors=True)
         if time.monotonic() - self._noted_s > NOTE_S:
             self._noted_s = time.monotonic()
-            self.note(Progress(epoch, self.span.last_epoch, len(self.unequal)))
+            count = len(self.unequal) + len(self.states.unlike)
+            self.note(Progress(epoch, self.span.last_epoch, count))
+
+    @property
+    def differs(self) -> bool:
+        """Whether outputs or states do."""
+        return bool(self.unequal or self.states.unlike)
 
     @property
     def controlled_to(self) -> int:
         """The last epoch that a control has to run."""
-        epochs = sorted({epoch for epoch, _ in self.made})
+        epochs = sorted({e for e, _ in self.made} | {one.epoch for one in self.states.unlike})
         return epochs[:CONTROLLED_MAX][-1]
 
     def facts(self, facts: Facts) -> Facts:
         """With what this run has seen of ledgers and sinks."""
-        first = min((one.epoch for one in self.unequal), default=self.span.last_epoch)
+        unlike = [one.epoch for one in (*self.unequal, *self.states.unlike)]
+        first = min(unlike, default=self.span.last_epoch)
         facts = replace(facts, recorded=self.environments.upto(first))
         if self.look is None:
             return facts
+        facts = replace(facts, states=tuple(self.states.compared))
         compared = self.look.compared(self.ledgers.comparison)
         if self.sinks is None:
             return replace(facts, compared=compared)
@@ -161,8 +177,9 @@ class Again:
     outputs: Path
     unsteady: list[str] = field(default_factory=list)
 
-    def ran(self, order: EpochOrder, done: TaskReport) -> None:
+    def ran(self, order: EpochOrder, done: TaskReport, context: FragmentContext) -> None:
         epoch = order.token.epoch
+        self.unsteady += self.first.states.unsteady(order, context)
         for task in self.first.ledgers.layout.ledger_tasks:
             before = self.first.made.get((epoch, task.gid))
             if before is None:
@@ -190,6 +207,7 @@ class Auditor:
         self._registry, self._topics, self._clock = registry, topics, clock
         self._asked, self._note = asked, note
         self._runs = 0
+        self._kept: tuple[CheckpointPointer, ...] = ()  # the job's checkpoints
 
     def audit(self) -> Audit:
         """Raises RefusedError where nothing can be audited, and what ends a run."""
@@ -217,13 +235,32 @@ class Auditor:
                 elif input_faults.is_gone(error):
                     facts = replace(facts, gone=str(error))
                 else:
+                    store = open_store(self.settings.store)
+                    bases.refuse_damaged(error, self._asked.job, span, self._kept, store)
                     raise
             else:
-                if watched.unequal:
-                    differs = _first([_text(watched.unequal[0])], len(watched.unequal))
+                if watched.differs:
+                    differs = _first(list(map(_text, watched.unequal[:1])), len(watched.unequal))
+                    state = _first(list(map(str, watched.states.unlike)))
                     repeated = self._repeated(spark, subject, watched)
-                    facts = replace(facts, differs=differs, repeated=repeated)
+                    facts = replace(facts, differs=differs, state=state, repeated=repeated)
         return self._audit(subject, facts, started_s, watched, run)
+
+    def bisect(self) -> Audit:
+        """Like `audit` of the first interval between kept checkpoints that differs (`bisection`).
+
+        Each interval is an audit of its own.
+        """
+        span = self.subject().span
+
+        def interval(request: Request) -> Audit:
+            self._asked = replace(self._asked, request=request)
+            return self.audit()
+
+        return Search(
+            self._asked.job, span.first_epoch, span.last_epoch, within(span, self._kept), interval,
+            self._note,
+        ).run()  # fmt: skip
 
     # Before the run -----------------------------------------------------------------------------
 
@@ -268,9 +305,9 @@ class Auditor:
             )
             committed = self._committed(entry, plan, logs)
         pointers = self._registry.pointers(job)
-        kept = pointers.pointers if pointers and pointers.job_uuid == entry.uuid else ()
+        self._kept = pointers.pointers if pointers and pointers.job_uuid == entry.uuid else ()
         return ranges.resolve(
-            self._asked.request, past, kept, job=job, committed_epoch=committed,
+            self._asked.request, past, self._kept, job=job, committed_epoch=committed,
             now_ms=self._clock.wall_ms(),
         )  # fmt: skip
 
@@ -323,8 +360,13 @@ class Auditor:
             reader, self._topics, *seen,
         )  # fmt: skip
         columns = SinkColumns(self.settings, self._revision(program), self._recorded(subject))
-        look = Look(columns, outputs, reader, self._asked.tolerances) if looks else None
-        watched = Watched(span, ledgers, outputs, self._note, look, sinks, environments)
+        tolerances = self._asked.tolerances
+        look = Look(columns, outputs, reader, tolerances) if looks else None
+        states = States(
+            within(span, self._kept), open_store(self.settings.store), folder / "states",
+            look.causes if look is not None else None, tolerances,
+        )  # fmt: skip
+        watched = Watched(span, ledgers, outputs, self._note, look, sinks, states, environments)
         return watched, self._run(spark, subject, program, last, folder, watched.ran)
 
     def _revision(self, program: Program) -> Revision:
@@ -351,7 +393,7 @@ class Auditor:
 
     def _run(
         self, spark: SparkSession, subject: Subject, program: Program, last: int, folder: Path,
-        ran: Callable[[EpochOrder, TaskReport], None],
+        ran: Ran,
     ) -> AuditRun:  # fmt: skip
         plan = plan_of(self._asked.job, program.archive, subject.span)
         return AuditRun(spark, self.settings, plan, last, folder, ran)
@@ -375,7 +417,7 @@ class Auditor:
             self._note(f"revision {subject.span.revision} runs as a control, up to epoch {last}")
             first, run = self._watch(spark, subject, subject.recorded, last, looks=False)
             self._end(run, first)
-            if not first.unequal:
+            if not first.differs:
                 return ""
             last = first.controlled_to
         self._note(f"revision {subject.span.revision} runs a second time, up to epoch {last}")
@@ -412,6 +454,7 @@ class Auditor:
             reasons=reasons,
             compared=facts.compared,
             causes=look.causes.found() if look is not None else (),
+            states=facts.states,
             records_in=run.records_in if run is not None else 0,
             epochs=run.epochs if run is not None else 0,
             seconds=round(self._clock.monotonic_s() - started_s, 3),

@@ -1,4 +1,4 @@
-"""Groups differences by cause: operator, kind, and the columns that differ. Pure.
+"""Groups differences by cause: operator, state, kind, and the columns that differ. Pure.
 
 Takes any number of differences and needs bounded memory: counts, the number of different keys and
 epochs (`distinct`), and a few samples of each cause.
@@ -6,12 +6,12 @@ epochs (`distinct`), and a few samples of each cause.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from perseid.replay.differences import Differences
+from perseid.replay.differences import Differences, Place
 from perseid.replay.distinct import Distinct
 from perseid.replay.findings import SAMPLES_MAX, Cause, Difference, Kind
 
@@ -43,13 +43,18 @@ class Causes:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[str, Kind, tuple[str, ...]], _Group] = {}
+        self._groups: dict[tuple[str, str, Kind, tuple[str, ...]], _Group] = {}
         self._compared: defaultdict[str, Distinct] = defaultdict(Distinct)
+        self._entries: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
         self.records = 0
 
     def compared(self, operator: str, keys: pa.BinaryArray) -> None:
         """The keys of records that were compared, of either side, equal or not."""
         self._compared[operator].add(keys)
+
+    def compared_state(self, operator: str, state: str, epoch: int, entries: int) -> None:
+        """The number of entries of one partition's state that were compared at a checkpoint."""
+        self._entries[operator, state][epoch] += entries
 
     def add(self, found: Differences) -> None:
         place = found.place
@@ -57,11 +62,11 @@ class Causes:
         for difference in found.found:
             by_cause[difference.kind, difference.fields].append(difference)
         for (kind, fields), some in by_cause.items():
-            group = self._group(place.operator, kind, fields, place.epoch)
+            group = self._group(place, kind, fields)
             group.add(place.epoch, pa.array([_key(d) for d in some], pa.binary()))
             group.samples += some[: SAMPLES_MAX - len(group.samples)]
         for kind, keys in found.rest.items():
-            self._group(place.operator, kind, (), place.epoch).add(place.epoch, keys)
+            self._group(place, kind, ()).add(place.epoch, keys)
         self.records += len(found)
 
     def found(self) -> tuple[Cause, ...]:
@@ -69,21 +74,23 @@ class Causes:
         causes = [
             Cause(
                 operator, kind, fields, group.first_epoch, group.epochs.count, group.records,
-                group.keys.count, self._share(operator, group), tuple(group.samples),
+                group.keys.count, self._share(operator, state, group), tuple(group.samples), state,
             )
-            for (operator, kind, fields), group in self._groups.items()
+            for (operator, state, kind, fields), group in self._groups.items()
         ]  # fmt: skip
         return tuple(sorted(causes, key=lambda c: (c.first_epoch, -c.records, c.operator, c.kind)))
 
-    def _group(self, operator: str, kind: Kind, fields: tuple[str, ...], epoch: int) -> _Group:
-        cause = operator, kind, fields
+    def _group(self, place: Place, kind: Kind, fields: tuple[str, ...]) -> _Group:
+        cause = place.operator, place.state, kind, fields
         if cause not in self._groups and len(self._groups) >= CAUSES_MAX:
-            cause = operator, kind, ()
-        return self._groups.setdefault(cause, _Group(epoch))
+            cause = place.operator, place.state, kind, ()
+        return self._groups.setdefault(cause, _Group(place.epoch))
 
-    def _share(self, operator: str, group: _Group) -> float:
-        """At most 1: both counts may be estimates."""
+    def _share(self, operator: str, state: str, group: _Group) -> float:
+        """At most 1: both counts may be estimates. Of a state, of its entries when it had most."""
         keys = self._compared[operator].count
+        if state:
+            keys = max(self._entries[operator, state].values(), default=0)
         return min(1.0, group.keys.count / keys) if keys else 0.0
 
 

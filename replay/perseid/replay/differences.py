@@ -42,13 +42,17 @@ _ABSENT = object()
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one epoch of an operator partition wrote to one topic partition."""
+    """Where one epoch of an operator partition wrote to one topic partition.
+
+    Or, in no topic, the primitive `state` of that partition at the checkpoint of the epoch.
+    """
 
     operator: str
     partition: int
     epoch: int
     topic: str
     topic_partition: int
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True)

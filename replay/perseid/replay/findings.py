@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-FORMAT = 1  # of the report; raised with every change that a reader would notice
+FORMAT = 2  # of the report; raised with every change that a reader would notice
 SAMPLES_MAX = 10  # differences that are shown of one cause
 
 Kind = Literal["value", "missing", "added", "order"]
@@ -31,11 +31,13 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One place where the outputs of one epoch of an operator partition differ.
+    """One place where the outputs of one epoch of an operator partition differ, or its state.
 
     `position`: within what the epoch wrote to the topic partition. `committed` is None of a record
     that was added, `made` of one that is missing; both are None where only counts and checksums are
     known. `fields`: the names of the columns that differ, if both could be decoded.
+    `state`: the primitive whose entry differs from the checkpoint of `epoch`, "" of an output; an
+    entry is a record with the key as text and the other columns as JSON, in no topic.
     """
 
     kind: Kind
@@ -48,13 +50,15 @@ class Difference:
     committed: Record | None = None
     made: Record | None = None
     fields: tuple[str, ...] = ()
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
     """Differences of one operator, kind and set of fields. `keys`: how many keys have one.
 
-    `keys_share`: of the keys that were compared of that operator, 0 to 1.
+    `keys_share`: of the keys that were compared of that operator, 0 to 1. `state`: as of a
+    difference; its epochs are those of checkpoints, and its keys are entries.
     """
 
     operator: str
@@ -66,6 +70,7 @@ class Cause:
     keys: int
     keys_share: float
     samples: tuple[Difference, ...] = ()
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +90,54 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
+class ComparedState:
+    """How the state was compared with the checkpoint of `epoch`.
+
+    `partitions`: operator partitions that were compared, `entries`: those of the checkpoint in
+    them. `differing`: entries that differ, are missing or were added. `why`: what was not compared.
+    """
+
+    epoch: int
+    partitions: int
+    entries: int
+    differing: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One interval between checkpoints that a bisection ran; `epochs`: how many it took."""
+
+    first_epoch: int
+    last_epoch: int
+    verdict: Verdict
+    epochs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bisection:
+    """A search for the first interval between checkpoints that differs, in a range of epochs.
+
+    `steps`: in the order in which they ran, of `intervals`. `differs_from`: the first epoch whose
+    outputs differ; None if none does, or the state alone. `presumed`: the intervals that were taken
+    for equal and did not run, as FIRST:LAST.
+    """
+
+    first_epoch: int
+    last_epoch: int
+    intervals: int
+    steps: tuple[Step, ...]
+    differs_from: int | None
+    presumed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Audit:
     """One audit. `revision` made the committed outputs, `audited` is the one that ran again.
 
     `base`: "checkpoint <epoch>" or "scratch". `reasons`: sentences for users, the first explains
     the verdict. `environment`: of this run, `recorded`: of the revision ({} if unknown).
+    `states`: for each checkpoint in the range. `bisection`: the search whose last word it is.
     `redacted`: keys and values of records are replaced (`perseid.replay.reports.values`).
     """
 
@@ -111,9 +159,11 @@ class Audit:
     seconds: float
     time_ms: int
     version: str
+    states: tuple[ComparedState, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     recorded: dict[str, str] = field(default_factory=dict)
     redacted: bool = False
+    bisection: Bisection | None = None
     format: int = FORMAT
 
     @property

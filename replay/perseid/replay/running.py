@@ -55,7 +55,8 @@ log = logging.getLogger("perseid.replay")
 GENERATION = 1  # of every audit: its logs have no earlier owner
 TOKENS_MAX = 500  # of one read of the token log
 
-Ran = Callable[["EpochOrder", "TaskReport"], None]  # called after each epoch of a run
+# Called after each epoch of a run.
+Ran = Callable[["EpochOrder", "TaskReport", "FragmentContext"], None]
 
 
 def plan_of(job: str, archive: str, span: Range) -> Plan:
@@ -146,7 +147,7 @@ class AuditRuntime:
                                   "", 0, 0, token.time_ms),
                 *self._folded[:1],
             ]  # fmt: skip
-        self._ran(order, self._done)
+        self._ran(order, self._done, self.runner.context)
 
     def take_over_orders(self) -> None:
         """Nothing: an audit orders no checkpoint part."""

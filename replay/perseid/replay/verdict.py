@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from perseid.replay.findings import Compared, Verdict
+from perseid.replay.findings import Compared, ComparedState, Verdict
 
 PLACES_MAX = 5  # that a reason names
 BETWEEN = " and "  # several values of an item: the recorded epochs ran in several environments
@@ -18,8 +18,8 @@ class Facts:
     `gone`: what of the input or the token log was removed, "" if all is there. `input_changed`:
     where the input is not the recorded one. `sink_changed`: the places whose records are not those
     of the ledger, though the outputs were made again. `differs`: where the outputs differ from the
-    committed ones. `repeated`: where two runs of the recorded revision differ from each other, ""
-    if nowhere; None: it ran once.
+    committed ones. `state`: where the state differs from a checkpoint. `repeated`: where two runs
+    of the recorded revision differ from each other, "" if nowhere; None: it ran once.
     """
 
     revision: str
@@ -34,6 +34,13 @@ class Facts:
     environment: Mapping[str, str] = field(default_factory=dict)
     recorded: Mapping[str, str] = field(default_factory=dict)
     compared: tuple[Compared, ...] = ()
+    state: str = ""
+    states: tuple[ComparedState, ...] = ()
+
+    @property
+    def deviates(self) -> bool:
+        """Whether the run has other outputs, or another state, than the job had."""
+        return bool(self.differs or self.state)
 
 
 def judged(facts: Facts) -> tuple[Verdict, tuple[str, ...]]:
@@ -78,12 +85,12 @@ def _verdict(facts: Facts) -> Verdict:
         ("not_deterministic", facts.repeated),
         (
             "environment_differs",
-            facts.differs
+            facts.deviates
             and facts.repeated is not None
             and not other_revision
             and changes(facts.recorded, facts.environment),
         ),
-        ("diverged", facts.differs),
+        ("diverged", facts.deviates),
     ]
     return next((verdict for verdict, holds in table if holds), "equal")
 
@@ -104,11 +111,14 @@ def _explained(verdict: Verdict, facts: Facts) -> str:
             "other services (`perseid jobs test`)."
         ),
         "environment_differs": (
-            f"Revision {facts.revision} has other outputs here than it had: {facts.differs}. The "
-            f"environment is another one: {_listed(facts)}."
+            f"Revision {facts.revision} has {_deviation(facts, 'it had')}. The environment is "
+            f"another one: {_listed(facts)}."
         ),
-        "diverged": f"{_who(facts)} has other outputs than were committed: {facts.differs}.",
-        "equal": f"{_who(facts)} makes all outputs of {epochs} again as they were committed.",
+        "diverged": f"{_who(facts)} has {_deviation(facts, 'were committed')}.",
+        "equal": (
+            f"{_who(facts)} makes all outputs of {epochs} again as they were committed"
+            f"{_equal_states(facts)}."
+        ),
     }
     return texts[verdict]
 
@@ -119,10 +129,21 @@ def _further(verdict: Verdict, facts: Facts) -> Iterator[str]:
         yield _of_environment(facts)
     if verdict in {"sink_changed", "not_deterministic"} and facts.differs:
         yield f"The outputs differ from the committed ones too: {facts.differs}."
+    explained = {"input_gone", "input_changed"}
+    if not facts.differs:
+        explained |= {"diverged", "environment_differs"}
+    if facts.state and verdict not in explained:
+        yield f"The state differs from the job's: {facts.state}."
     for one in facts.compared:
         if one.why:
             alone = " was compared by the ledger alone" if one.by == "ledger" else ""
             yield f"Topic {one.topic}{alone}: {one.why}."
+    for state in facts.states:
+        if state.why:
+            yield (
+                f"Not all of the state was compared with the checkpoint of epoch {state.epoch}: "
+                f"{state.why}."
+            )
 
 
 def _of_second_run(facts: Facts) -> str:
@@ -139,6 +160,23 @@ def _of_environment(facts: Facts) -> str:
     if not facts.recorded:
         return f"The environment of revision {facts.revision} was not recorded."
     return "The environment is the recorded one."
+
+
+def _deviation(facts: Facts, than: str) -> str:
+    """What is another one than the job's; `than`: in which outputs differ."""
+    if facts.differs:
+        return f"other outputs than {than}: {facts.differs}"
+    return f"the same outputs, and another state than the job had: {facts.state}"
+
+
+def _equal_states(facts: Facts) -> str:
+    epochs = [str(state.epoch) for state in facts.states if state.partitions]
+    if not epochs:
+        return ""
+    named = f"checkpoint of epoch {epochs[0]}"
+    if len(epochs) > 1:
+        named = f"checkpoints of epochs {_some(tuple(epochs))}"
+    return f", with the state of the {named}"
 
 
 def _who(facts: Facts) -> str:

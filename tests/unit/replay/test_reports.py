@@ -21,7 +21,7 @@ from perseid.replay.findings import FORMAT, Audit, Cause, Compared, Record
 from perseid.replay.reports import as_html, as_json, as_junit, as_markdown, from_json, wording
 from perseid.replay.reports.markdown import CHARS_MAX
 from perseid.replay.reports.values import joined, key_of, redacted, shown
-from support.audit_reports import AUDITS, HOSTILE, difference, example
+from support.audit_reports import AUDITS, HOSTILE, difference, example, with_states
 
 SLOW = settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
@@ -211,7 +211,8 @@ def check_junit(audit: Audit) -> ET.Element:
     whole = ET.fromstring(as_junit(audit))
     assert whole.tag == "testsuites"
     (suite,) = whole
-    assert [part.tag for part in suite] == ["properties", *["testcase"] * (len(audit.compared) + 1)]
+    count = 1 + len(audit.compared) + has_states(audit)
+    assert [part.tag for part in suite] == ["properties", *["testcase"] * count]
     cases = suite.findall("testcase")
     for element in (whole, suite):
         assert int(element.attrib["tests"]) == len(cases)
@@ -222,8 +223,14 @@ def check_junit(audit: Audit) -> ET.Element:
         assert {"name", "classname", "time"} == set(case.attrib)
         assert len(case) <= 1
         assert all(set(fault.attrib) == {"type", "message"} for fault in case)
-    assert bool(suite.findall("testcase/*")) == bool(audit.exit_code or failing_topics(audit))
+    assert bool(suite.findall("testcase/*")) == bool(
+        audit.exit_code or failing_topics(audit) or any(one.state for one in audit.causes)
+    )
     return suite
+
+
+def has_states(audit: Audit) -> bool:
+    return bool(audit.states) or any(one.state for one in audit.causes)
 
 
 def failing_topics(audit: Audit) -> set[str]:
@@ -242,6 +249,29 @@ def test_junit_has_a_case_for_the_verdict_and_each_topic() -> None:
     for kind in wording.KINDS.values():
         assert f"spent: {kind}" in (fault.text or "")
     assert len(cases["orders-late"]) == 0
+
+
+def test_a_difference_of_state_is_in_all_forms() -> None:
+    page = Page(as_html(with_states())).text()
+    for text in (
+        "spent, state totals: another value than in the checkpoint in total",
+        "1 entry (25 % of the keys), from epoch 120 at 1 checkpoint", "In the checkpoint",
+        "state totals at the checkpoint", "1 entry differs. operator spent, partition 2: a part",
+        "user=ann,day=3", "1,204",
+    ):  # fmt: skip
+        assert text in page, text
+    text = as_markdown(with_states())
+    assert "| 100 | 4 | 1,200 | equal |" in text
+    place = "epoch 120, partition 1: state totals at the checkpoint"
+    assert f"@@ {place}, key user=ann,day=3 @@" in text
+    cases = {c.attrib["name"]: c for c in check_junit(with_states()).findall("testcase")}
+    (fault,) = cases["state at checkpoints"]
+    assert "spent, state totals" in fault.attrib["message"]
+    assert "user=ann,day=3" in (fault.text or "")
+    (verdict,) = cases["verdict"]
+    assert "totals" not in (verdict.text or "")
+    hidden = redacted(with_states(), bytes(16)).causes[0].samples[0]
+    assert b"ann" not in ((hidden.committed and hidden.committed.key) or b"ann")
 
 
 def test_junit_of_an_equal_audit_passes() -> None:

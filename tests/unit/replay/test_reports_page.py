@@ -18,7 +18,16 @@ from ruamel.yaml import YAML
 
 from perseid.cli.main import app
 from perseid.replay import reports, signing
-from perseid.replay.findings import Audit, Cause, Compared, Difference, Record
+from perseid.replay.findings import (
+    Audit,
+    Bisection,
+    Cause,
+    Compared,
+    ComparedState,
+    Difference,
+    Record,
+    Step,
+)
 from support.audit_reports import example
 
 PAGE = (Path(__file__).parents[3] / "replay" / "REPORTS.md").read_text()
@@ -78,7 +87,8 @@ def test_the_page_has_each_field_of_the_format() -> None:
         for rows in tables
     ]
     assert named == [
-        {field.name for field in fields(one)} for one in (Audit, Compared, Cause, Difference)
+        {field.name for field in fields(one)}
+        for one in (Audit, Compared, ComparedState, Cause, Difference, Bisection, Step)
     ]
     last = page.strip().splitlines()[-1]
     assert {field.name for field in fields(Record)} <= set(re.findall(r"`(\w+)`", last))

@@ -20,6 +20,7 @@ from perseid.replay.running import AuditRuntime, apart, plan_of
 from perseid.topics import codec
 from perseid.topics.log import Entry
 from perseid.topics.records import Claim, EpochDone, ProgressRecord, Rewind, Token
+from perseid.worker.dataflow.context import FragmentContext
 from support.fragment_contexts import DEPLOYMENT, context_of
 from support.fragment_lives import FIRST, Around
 
@@ -71,7 +72,8 @@ class World(Around):
 
     @contextmanager
     def opened(self) -> Iterator[Any]:
-        def ran(order: EpochOrder, done: TaskReport) -> None:
+        def ran(order: EpochOrder, done: TaskReport, context: FragmentContext) -> None:
+            assert context is self.runner.context
             assert done.epoch == order.token.epoch
             self.ran.append(order.token.epoch)
 

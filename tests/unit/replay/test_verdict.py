@@ -6,10 +6,11 @@ from itertools import product
 
 import pytest
 
-from perseid.replay.findings import EXIT, Compared
+from perseid.replay.findings import EXIT, Compared, ComparedState
 from perseid.replay.verdict import PLACES_MAX, Facts, changes, judged
 
 DIFFERS = "operator sums, partition 0, epoch 12, out[1]"
+STATE = "operator sums, partition 0, state total at the checkpoint of epoch 12: 1 entry"
 OTHER = {"numpy": "2.3"}
 
 
@@ -23,29 +24,33 @@ def plain(facts: Facts) -> str:
         return "sink_changed"
     if facts.repeated:
         return "not_deterministic"
+    differs = facts.differs or facts.state
     same = facts.audited == facts.revision and facts.repeated == ""
-    if facts.differs and same and facts.environment["numpy"] == "2.3":
+    if differs and same and facts.environment["numpy"] == "2.3":
         return "environment_differs"
-    return "diverged" if facts.differs else "equal"
+    return "diverged" if differs else "equal"
 
 
 COMBINATIONS = list(
     product(
         ["", "orders[0] begins at 70"], ["", "split 1"], [(), ("out[0]",)], ["", DIFFERS],
-        [None, "", "epoch 11"], ["2.1", "2.3"], ["r1", "r2"],
+        [None, "", "epoch 11"], ["2.1", "2.3"], ["r1", "r2"], ["", STATE],
     )
 )  # fmt: skip
 
 
 def test_every_combination_has_the_verdict_of_the_table() -> None:
     seen = set()
-    for gone, changed, sink, differs, repeated, numpy, audited in COMBINATIONS:
+    for gone, changed, sink, differs, repeated, numpy, audited, state in COMBINATIONS:
         facts = Facts(
             "r1", audited, 10, 20, gone, changed, sink, differs, repeated, {"numpy": numpy},
-            {"numpy": "2.1"},
+            {"numpy": "2.1"}, state=state,
         )  # fmt: skip
         verdict, reasons = judged(facts)
         assert verdict == plain(facts)
+        assert (STATE in " ".join(reasons)) == bool(
+            state and verdict not in {"input_gone", "input_changed"}
+        )
         assert all(r[0].isupper() and r.endswith(".") for r in reasons), reasons
         seen.add(verdict)
     assert len(seen) == 7
@@ -57,6 +62,14 @@ def test_every_combination_has_the_verdict_of_the_table() -> None:
     [
         ({}, ["Revision r1 makes all outputs of epochs 10 to 20 again"]),
         ({"audited": "r2"}, ["Revision r2 in the place of r1 makes all outputs"]),
+        ({"states": (ComparedState(12, 2, 9, 0), ComparedState(18, 2, 9, 0))},
+         ["as they were committed, with the state of the checkpoints of epochs 12, 18."]),
+        ({"states": (ComparedState(12, 0, 0, 0, "x.part is missing"),)},
+         ["as they were committed.", "with the checkpoint of epoch 12: x.part is missing."]),
+        (
+            {"state": STATE, "environment": OTHER, "repeated": ""},
+            [f"the same outputs, and another state than the job had: {STATE}.", "chance", "not"],
+        ),
         ({"gone": "orders[0] begins at offset 70"}, ["cannot be run again: orders[0] begins"]),
         ({"input_changed": "split 1 of epoch 12"}, ["not the one that was recorded: split 1"]),
         (

@@ -59,7 +59,7 @@ def as_html(audit: Audit) -> str:
     """The page of one audit."""
     tone, sign = _SIGNS.get(audit.verdict, ("bad", "✗"))
     heading = f"Audit of {_e(wording.name(audit.job))}"
-    sections = [_compared(audit), _causes(audit), _environment(audit)]
+    sections = [_compared(audit), _states(audit), _causes(audit), _environment(audit)]
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -110,6 +110,18 @@ def _compared(audit: Audit) -> str:
     return f"<h2>How it was compared</h2>{_table('The sink topics of the job', head, rows)}"
 
 
+def _states(audit: Audit) -> str:
+    if not audit.states:
+        return ""
+    rows = (
+        f'<tr><th scope="row">{one.epoch:,}</th><td class="n">{one.partitions:,}</td>'
+        f'<td class="n">{one.entries:,}</td><td>{_e(wording.checkpoint(one))}</td></tr>'
+        for one in audit.states
+    )
+    head = (("Checkpoint of epoch", ""), ("Partitions", "n"), ("Entries", "n"), ("State", ""))
+    return _table("The state at the checkpoints of these epochs", head, rows)
+
+
 def _causes(audit: Audit) -> str:
     if not audit.causes:
         return ""
@@ -126,7 +138,8 @@ def _cause(one: Cause) -> str:
     head = f"<h3>{_e(wording.cause(one))}</h3><p>{_e(wording.extent(one))}</p>"
     if not one.samples:
         return head
-    columns = (("Where", ""), ("Key", ""), ("Committed", ""), ("Made by the audit", ""))
+    before = "In the checkpoint" if one.state else "Committed"
+    columns = (("Where", ""), ("Key", ""), (before, ""), ("Made by the audit", ""))
     caption = f"{wording.count(len(one.samples), 'sample')} of {one.records:,}"
     return head + _table(caption, columns, map(_sample, one.samples), "samples")
 

@@ -1,4 +1,6 @@
-"""The JUnit form, for the test reports of CI: a case for the verdict and one for each topic. Pure.
+"""The JUnit form, for the test reports of CI. Pure.
+
+A case for the verdict, one for each topic, and one for the state if it was compared.
 
 Readers of the format disagree about a case with several failures: many show only the first. So a
 case has at most one, whose text lists all of its topic's causes. A case's name is the topic's, so
@@ -21,6 +23,9 @@ def as_junit(audit: Audit) -> str:
     """One suite, named after the job. An audit that is not equal has a failure or an error."""
     name = wording.name(audit.job)
     cases = [_verdict(audit), *(_topic(audit, one.topic) for one in audit.compared)]
+    of_state = [one for one in audit.causes if one.state]
+    if audit.states or of_state:
+        cases.append(_case("state at checkpoints", of_state))
     counts = {
         "tests": str(len(cases)),
         "failures": str(sum(case.find("failure") is not None for case in cases)),
@@ -55,14 +60,18 @@ def _verdict(audit: Audit) -> ET.Element:
             case, kind, {"type": audit.verdict, "message": f"{wording.title(audit)}: {reasons[0]}"}
         )
         topics = {one.topic for one in audit.compared}
-        elsewhere = [one for one in audit.causes if not topics & wording.topics(one)]
+        elsewhere = [c for c in audit.causes if not c.state and not topics & wording.topics(c)]
         fault.text = "\n".join([*reasons, *map(_cause, elsewhere)])
     return case
 
 
 def _topic(audit: Audit, topic: str) -> ET.Element:
-    case = ET.Element("testcase", {"name": wording.name(topic)})
-    causes = [one for one in audit.causes if topic in wording.topics(one)]
+    return _case(topic, [one for one in audit.causes if topic in wording.topics(one)])
+
+
+def _case(name: str, causes: list[Cause]) -> ET.Element:
+    """Fails if there are causes."""
+    case = ET.Element("testcase", {"name": wording.name(name)})
     if causes:
         more = f" (and {len(causes) - 1} more)" if len(causes) > 1 else ""
         message = f"{wording.cause(causes[0])}: {wording.extent(causes[0])}{more}"

@@ -17,6 +17,7 @@ CHARS_MAX = 60_000  # of the whole; GitHub takes 65,536
 CAUSES_MAX = 10
 SAMPLES_MAX = 3  # of a cause; the other forms have all
 TOPICS_MAX = 30
+CHECKPOINTS_MAX = 10  # the newest
 _VALUE_MAX = 200  # characters
 _SIGNS = {"equal": "✅", "input_gone": "⚠️", "input_changed": "⚠️"}
 _MARKUP = re.compile(r"[&\\`*_\[\]<>#|~$]|:(?=\S)")
@@ -46,6 +47,16 @@ def _parts(audit: Audit) -> Iterator[str]:
         yield _table(("topic", "records", "windows", "compared by"), rows)
     if len(audit.compared) > TOPICS_MAX:
         yield f"And {wording.count(len(audit.compared) - TOPICS_MAX, 'more topic')}.\n"
+    if audit.states:
+        states = [
+            (f"{one.epoch:,}", f"{one.partitions:,}", f"{one.entries:,}",
+             _text(wording.checkpoint(one)))
+            for one in audit.states[-CHECKPOINTS_MAX:]
+        ]  # fmt: skip
+        yield _table(("checkpoint of epoch", "partitions", "entries", "state"), states)
+    if len(audit.states) > CHECKPOINTS_MAX:
+        earlier = wording.count(len(audit.states) - CHECKPOINTS_MAX, "earlier checkpoint")
+        yield f"And {earlier}.\n"
     for one in audit.causes[:CAUSES_MAX]:
         yield _cause(one)
     if len(audit.causes) > CAUSES_MAX:

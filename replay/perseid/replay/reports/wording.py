@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from perseid.errors.texts import cut
-from perseid.replay.findings import Audit, Cause, Compared, Difference, Kind, Verdict
+from perseid.replay.findings import (
+    Audit,
+    Cause,
+    Compared,
+    ComparedState,
+    Difference,
+    Kind,
+    Verdict,
+)
 from perseid.replay.reports.values import printable
 
 NAME_MAX = 300  # characters of a name: topics and operators have at most 249
@@ -26,6 +34,12 @@ KINDS: dict[Kind, str] = {
     "value": "another value",
     "missing": "not made again",
     "added": "made, never committed",
+    "order": "another order",
+}
+STATE_KINDS: dict[Kind, str] = {
+    "value": "another value than in the checkpoint",
+    "missing": "in the checkpoint alone",
+    "added": "not in the checkpoint",
     "order": "another order",
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -84,6 +98,10 @@ def count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
+def entries(number: int) -> str:
+    return f"{number:,} {'entry' if number == 1 else 'entries'}"
+
+
 def share(part: float) -> str:
     """A share of 1 in percent: what is not zero is not shown as zero."""
     return "<0.01 %" if 0 < part < 0.0001 else f"{100 * part:.3g} %"
@@ -98,11 +116,18 @@ def fields(columns: tuple[str, ...]) -> str:
 def cause(one: Cause) -> str:
     """What differs, in a few words."""
     of = f" in {fields(one.fields)}" if one.fields else ""
+    if one.state:
+        return f"{name(one.operator)}, state {name(one.state)}: {STATE_KINDS[one.kind]}{of}"
     return f"{name(one.operator)}: {KINDS[one.kind]}{of}"
 
 
 def extent(one: Cause) -> str:
     """How much differs, and since when."""
+    if one.state:
+        return (
+            f"{entries(one.records)} ({share(one.keys_share)} of the keys), from epoch "
+            f"{one.first_epoch:,} at {count(one.epochs, 'checkpoint')}"
+        )
     return (
         f"{count(one.records, 'record')}, {count(one.keys, 'key')} ({share(one.keys_share)} of the "
         f"operator's), from epoch {one.first_epoch:,} in {count(one.epochs, 'epoch')}"
@@ -120,6 +145,13 @@ def method(one: Compared) -> str:
     return f"{how}. {sentence(one.why)}" if one.why else how
 
 
+def checkpoint(one: ComparedState) -> str:
+    """How the state was compared at a checkpoint."""
+    found = f"{entries(one.differing)} {'differs' if one.differing == 1 else 'differ'}"
+    how = found if one.differing else "equal" if one.partitions else "not compared"
+    return f"{how}. {sentence(one.why)}" if one.why else how
+
+
 def place(one: Difference) -> str:
     """Where a sample is: epoch, operator partition, and position or offset in the topic."""
     return f"{part(one)}: {spot(one)}"
@@ -130,14 +162,16 @@ def part(one: Difference) -> str:
 
 
 def spot(one: Difference) -> str:
+    if one.state:
+        return f"state {name(one.state)} at the checkpoint"
     offset = one.committed.offset if one.committed else None
     at = f"offset {offset}" if offset is not None else f"record {one.position} of the epoch"
     return f"{name(one.topic)}:{one.topic_partition}, {at}"
 
 
 def topics(one: Cause) -> set[str]:
-    """The topics of a cause's samples."""
-    return {sample.topic for sample in one.samples}
+    """The topics of a cause's samples; none of a state's."""
+    return {sample.topic for sample in one.samples if not sample.state}
 
 
 def environment(audit: Audit) -> Iterator[tuple[str, str, str, bool]]:

@@ -1,0 +1,41 @@
+"""Audits of a ranked job on a running cluster, by the command that users type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perseid.testing.running import RunningCluster
+from perseid.testing.stack import Ran
+from perseid.testing.verify.read import read_topic
+from perseid.testing.wait import until
+from perseid.topics import codec, names
+from perseid.topics.records import FragmentState
+from support.ranks import RankedJob
+
+AUDIT_S = 400.0  # a Spark starts next to two busy ones
+STOPPED_S = 60.0
+LOAD = 1500  # rows: five epochs at least
+
+
+def audit(
+    running: RunningCluster, job: RankedJob, *arguments: str, timeout_s: float = AUDIT_S
+) -> Ran:
+    return running.run("replay", job.name, *arguments, timeout_s=timeout_s)
+
+
+def found(ran: Ran, code: int) -> dict[str, Any]:
+    assert ran.code == code, f"{ran.code} {ran.document} {ran.stderr[-4000:]}"
+    document: dict[str, Any] = ran.document
+    return document
+
+
+def stop(running: RunningCluster, job: str) -> None:
+    """The last report of its worker comes after the command's answer."""
+
+    def is_over() -> bool:
+        *_, record = read_topic(running.kafka, names.progress(job))
+        last = codec.decode(record.value or b"")
+        return isinstance(last, FragmentState) and last.state == "stopped"
+
+    running.do("jobs", "stop", job)
+    until(is_over, STOPPED_S, f"the report that {job} has stopped")
