@@ -9,6 +9,7 @@ import pytest
 
 from perseid.registry import Registry
 from perseid.testing.running import RunningCluster
+from perseid.testing.verify.read import read_topic
 from perseid.topics import names
 from perseid.topics.admin import TopicAdmin
 from support.audited import LOAD, audit, found, stop
