@@ -23,6 +23,7 @@ from perseid.cli import (
     demo,
     dlq,
     doctor,
+    explain,
     follow,
     jobs,
     logs,
@@ -87,6 +88,7 @@ app.command("rebalance", epilog="Example: perseid rebalance wordcount --dry-run"
     rebalance.rebalance
 )
 app.command("replay", epilog="Example: perseid replay wordcount --last 1h")(replay.replay)
+app.command("explain", epilog="Example: perseid explain word-counts:0:120")(explain.explain)
 app.command("state", epilog="Example: perseid state wordcount counts --key the")(state.state)
 app.command("logs", epilog="Example: perseid logs wordcount -f")(logs.logs)
 app.add_typer(topics.app, name="topics", help="List, create, read and write topics.")

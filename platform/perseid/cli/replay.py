@@ -85,7 +85,7 @@ def replay(
         if there is not None:
             _show(there, report, show_values, as_json)
         return
-    _become_a_worker()
+    become_a_worker()
     from perseid.clocks import SystemClock
     from perseid.embedded import deployment
     from perseid.replay import request, tolerances
@@ -93,7 +93,7 @@ def replay(
 
     wanted = request.parsed(epochs=epochs, from_=from_, to=to, last=last, offsets=offsets)
     allowed = tolerances.of_options(tolerance or ())
-    with jobs.connected(data) as cluster, _own(folder) as mine:
+    with jobs.connected(data) as cluster, own_folder(folder) as mine:
         asked = Asked(job, wanted, mine, cores, rev, allowed, sink, frozenset(mixed or ()))
         auditor = Auditor(
             deployment(data), cluster.registry, cluster.topics, SystemClock(), asked,
@@ -119,7 +119,7 @@ def _show(found: Audit, report: Path | None, show_values: bool, as_json: bool) -
         raise typer.Exit(found.exit_code)
 
 
-def _become_a_worker() -> None:
+def become_a_worker() -> None:
     """Restarts this process in the environment of operators, which has to be everywhere the same.
 
     The audit's processes are of low priority.
@@ -137,7 +137,7 @@ def _become_a_worker() -> None:
 
 
 @contextmanager
-def _own(folder: Path | None) -> Iterator[Path]:
+def own_folder(folder: Path | None) -> Iterator[Path]:
     """The folder of an audit; a temporary one is deleted at the end."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -30,6 +30,7 @@ from perseid.worker.epoch import flow
 from perseid.worker.machine import MachineWatch
 from perseid.worker.spark.epochs import EpochRunner
 from perseid.worker.spark.running import Control, SparkRuntime
+from perseid.worker.spark.session import local_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -208,8 +209,8 @@ class Fragment:
     def _context(self, held: ExitStack) -> FragmentContext:
         plan = self.plan
         context = opening.context_of(
-            plan, self.deployment, self.spark, self.cache, held, incarnation=self.incarnation,
-            token=self._token,
+            plan, self.deployment, local_cores(self.spark.sparkContext.master or ""), self.cache,
+            held, incarnation=self.incarnation, token=self._token,
         )  # fmt: skip
         spec = flow.spec_of(context.job_folder)
         refuse_other_cut(plan.job, plan.only, spread_of(spec, flow.whole_layout(context)))

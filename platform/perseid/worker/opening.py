@@ -11,24 +11,21 @@ from perseid.jobs.model.trees import open_archive
 from perseid.worker.dataflow import graph
 from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.epoch import flow
-from perseid.worker.spark.session import local_cores
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
     from perseid.records import Deployment, Plan
 
 
 def context_of(
-    plan: Plan, deployment: Deployment, spark: SparkSession, cache: Path, held: ExitStack, *,
+    plan: Plan, deployment: Deployment, lanes: int, cache: Path, held: ExitStack, *,
     incarnation: str, token: str, outputs: str = "",
 ) -> FragmentContext:  # fmt: skip
     """The context of the plan's only fragment; its packages are in use until `held` is closed.
 
-    `cache`: where archives are unpacked. `token` and `outputs`: as in FragmentContext.
+    `cache`: where archives are unpacked. `lanes`, `token`, `outputs`: as in FragmentContext.
     """
     folder = open_archive(deployment.store, plan.archive, cache)
     spec = flow.spec_of(folder)
@@ -48,7 +45,7 @@ def context_of(
         folder=str(folder),
         layout=layout.part(own.gids),
         base_epoch=plan.base_epoch,
-        lanes=local_cores(spark.sparkContext.master or ""),
+        lanes=lanes,
         one_task_each=graph.build(spec, layout).has_late_sql,
         rescaled=plan.rescaled,
         environment=str(packages or ""),

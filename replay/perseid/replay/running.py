@@ -190,12 +190,12 @@ class AuditRun:
     stopping = False
 
     def __init__(
-        self, spark: SparkSession, deployment: Deployment, plan: Plan, last: int, folder: Path,
-        ran: Ran,
+        self, spark: SparkSession | None, deployment: Deployment, plan: Plan, last: int,
+        folder: Path, ran: Ran,
     ) -> None:  # fmt: skip
         """`deployment`: as `apart` gives it; archives and packages of its runs are shared.
 
-        `last`: the epoch after which it ends.
+        `last`: the epoch after which it ends. `spark`: None if `_runtime` needs none.
         """
         self._spark, self._plan, self._last, self._folder = spark, plan, last, folder
         self._deployment = deployment
@@ -254,13 +254,19 @@ class AuditRun:
         with ExitStack() as held:
             brokers = self._deployment.brokers(self._plan.job)
             tokens = held.enter_context(closing(KafkaLogReader(brokers)))
-            runner = held.enter_context(closing(EpochRunner(self._spark, self._context(held))))
-            yield AuditRuntime(runner, self._plan, tokens, self._topics, self._last, self._ran)
+            yield self._runtime(self._context(held), tokens, held)
+
+    def _runtime(
+        self, context: FragmentContext, tokens: LogReader, held: ExitStack
+    ) -> AuditRuntime:
+        assert self._spark is not None, "epochs run on Spark"
+        runner = held.enter_context(closing(EpochRunner(self._spark, context)))
+        return AuditRuntime(runner, self._plan, tokens, self._topics, self._last, self._ran)
 
     def _context(self, held: ExitStack) -> FragmentContext:
         own = self._deployment.model_copy(update={"state": str(self._folder / "state")})
         return opening.context_of(
-            self._plan, own, self._spark, archives(Path(self._deployment.state)), held,
+            self._plan, own, self._deployment.cores, archives(Path(self._deployment.state)), held,
             incarnation=self._incarnation, token=self._token, outputs=str(self.outputs),
         )  # fmt: skip
 

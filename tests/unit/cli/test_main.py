@@ -22,7 +22,7 @@ VERBS = (
     "jobs apply", "jobs diff", "jobs list", "jobs show", "jobs start", "jobs stop", "jobs remove",
     "jobs validate", "topics list", "topics create", "topics tail", "topics produce",
     "dlq list", "dlq show", "dlq redrive", "txn list", "txn abort", "doctor",
-    "replay", "audits keys", "audits sign", "audits verify", "audits show",
+    "replay", "explain", "audits keys", "audits sign", "audits verify", "audits show",
     "restart", "rebalance", "backup", "restore", "decisions list", "decisions replay",
     "chaos kill", "chaos pause", "chaos partition", "chaos fill",
     "plan replication", "plan adapt", "plan fidelity", "plan recovery", "plan thresholds",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -60,7 +61,8 @@ def test_it_refuses_the_jobs_code_before_anything_of_it_is_imported(
         kafka="k:1", zookeeper="z:2", redis="r:3", store="s", state="t", logs="l",
         jobs_allow_code=allow,
     )  # fmt: skip
-    made = Fragment(cast(Any, None), deployment, PLAN, "w1-a", tmp_path, tmp_path)
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"))
+    made = Fragment(cast(Any, spark), deployment, PLAN, "w1-a", tmp_path, tmp_path)
     with ExitStack() as held, pytest.raises(RefusedError if refused else ReachedThePackages) as got:
         made._context(held)
     assert str(got.value).startswith(refused or "")

@@ -179,13 +179,13 @@ def rows_of(
     edges = graph_of(context)
     out = edges.outlets[stream]
     for consumer, route in out.shuffles:
-        given = _declared(context, consumer, table, metadata)
+        given = declared(context, consumer, table, metadata)
         yield from _shuffled(context, token, stream, consumer, route, given, origin, places)
     for name in out.sql if sql else ():
         target = edges.sql_targets[name]
         yield from deal(table, Route((target,), 0, ()), origin, all_to(0, table))
     for name in out.python:
-        given = _declared(context, name, table, metadata)
+        given = declared(context, name, table, metadata)
         results, letters = run_stateless(context, token, name, given, origin, places)
         for node in edges.streams(name):
             yield from rows_of(context, token, node, results[output_of(node)], origin)
@@ -208,7 +208,7 @@ def refuse_undelivered(context: FragmentContext, rows: Iterable[Row]) -> None:
         )
 
 
-def _declared(
+def declared(
     context: FragmentContext, consumer: str, table: pa.Table, metadata: tuple[str, ...]
 ) -> pa.Table:
     """`table` without the metadata columns that `consumer` has not declared.

@@ -30,8 +30,10 @@ from perseid.worker.sink.committed import committed_epochs, connect, ids_of
 from perseid.worker.spark import slots
 
 if TYPE_CHECKING:
+    from perseid.engine.epoch import Partitions
     from perseid.jobs.model.layout import Task
     from perseid.records import Plan
+    from perseid.worker.dataflow.edges import Row
     from perseid.worker.spark.epochs import EpochRunner
 
 log = logging.getLogger("perseid.worker")
@@ -138,12 +140,15 @@ def restore_slots(
     for task in [task for task in todo if task.ledger is not None][:SPARES_MAX]:
         partitions.sink(task).prepare()
     with ThreadPoolExecutor(max(1, context.lanes), "perseid-restore") as pool:
-        found = list(pool.map(partial(_restore_one, context, order), todo))
+        found = list(pool.map(partial(restore_one, context, partitions, order), todo))
     data = pa.array([orjson.dumps(one) for one in found], pa.binary())
     yield pa.RecordBatch.from_arrays([data], names=[slots.COLUMN])
 
 
-def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> Restored:
+def restore_one(
+    context: FragmentContext, partitions: Partitions[Row], order: RestoreOrder, task: Task
+) -> Restored:
+    """Restores one stateful partition and loads it."""
     from perseid.state.durability.store import open_store
 
     logs.bind(job=context.job, generation=context.generation, operator=task.operator,
@@ -152,7 +157,6 @@ def _restore_one(context: FragmentContext, order: RestoreOrder, task: Task) -> R
     _take_over(context)  # a cluster master may run this task on another host than `fence` did
     store = open_store(context.deployment.store)
     with named(f"operator {task.operator}, partition {task.partition}: its restore"):
-        partitions = tasks.process_of(context).partitions
         log, share = partitions.state(task).log, flow.share(context, task)
         work = PartitionRestore(LocalFiles(), store, log, task, identity, share)
         return partitions.load(task, work.run(order), order.base_epoch)

@@ -22,6 +22,7 @@ from perseid.worker.dataflow.edges import Row, check_columns, from_batches, size
 from perseid.worker.dataflow.failures import named, stage
 from perseid.worker.dataflow.graph import stage_slots
 from perseid.worker.dataflow.source import (
+    Ranges,
     SourcePlan,
     SplitCount,
     compare,
@@ -76,18 +77,38 @@ def _split_rows(
     rows: list[Row] = []
     reader = ranges(context.brokers)
     for plan in plans:
-        count = SplitCount()
-        with named(_place(plan, order, split)):
-            tables = list(read_split(reader, plan, order.token, split, count))
-            _finish(plan, order, split, count, reports)
-        bad = refused.to_table(count.refused) if count.refused else refused.NONE
-        rows += flow.letter_rows(context, bad, plan.name, split)
-        table = pa.concat_tables(tables) if tables else plan.schema().empty_table()
-        rows += flow.rows_of(
-            context, order.token, plan.name, table, split,
-            places=count.places, metadata=plan.metadata,
-        )  # fmt: skip
+        table, count = read_whole(reader, plan, order, split)
+        reports.add(TaskReport(order.token.epoch, {(split, plan.name): count.read()}))
+        rows += source_rows(context, order, plan, split, table, count)
     return rows
+
+
+def read_whole(
+    reader: Ranges, plan: SourcePlan, order: EpochOrder, split: int
+) -> tuple[pa.Table, SplitCount]:
+    """All that the split has of a source, compared with what was read of it before."""
+    count = SplitCount()
+    with named(_place(plan, order, split)):
+        tables = list(read_split(reader, plan, order.token, split, count))
+        compare(plan, order.token, split, count)
+    return pa.concat_tables(tables) if tables else plan.schema().empty_table(), count
+
+
+def source_rows(
+    context: FragmentContext,
+    order: EpochOrder,
+    plan: SourcePlan,
+    split: int,
+    table: pa.Table,
+    count: SplitCount,
+) -> Iterator[Row]:
+    """What `read_whole` has read, and its dead letters, as rows for level 1."""
+    bad = refused.to_table(count.refused) if count.refused else refused.NONE
+    yield from flow.letter_rows(context, bad, plan.name, split)
+    yield from flow.rows_of(
+        context, order.token, plan.name, table, split,
+        places=count.places, metadata=plan.metadata,
+    )  # fmt: skip
 
 
 @stage
@@ -95,10 +116,11 @@ def read_feedback(context: FragmentContext, batches: Batches) -> Iterator[pa.Rec
     """The output of the previous epoch, for the consumers of feedback edges."""
     order = begun(context)
     for _ in batches:
-        yield from _batches(context, order, list(_feedback_rows(context, order)), 1)
+        yield from _batches(context, order, list(feedback_rows(context, order)), 1)
 
 
-def _feedback_rows(context: FragmentContext, order: EpochOrder) -> Iterator[Row]:
+def feedback_rows(context: FragmentContext, order: EpochOrder) -> Iterator[Row]:
+    """What the previous epoch fed back, as rows for the levels of its readers."""
     return feedback.rows(
         flow.graph_of(context), context.layout, order.token,
         lambda task: tasks.log_of(context, task), lambda name: flow.columns_of(context, name),
@@ -199,7 +221,7 @@ def run_whole(
             for split in range(max(1, len(order.token.splits)))
             for row in _split_rows(context, plans, reports, order, split)
         ]
-        rows += _feedback_rows(context, order)
+        rows += feedback_rows(context, order)
         for level in range(1, context.layout.levels + 1):
             spare_memory.of_process().used(size_bytes(rows))
             rows, report = tasks.run_rows(context, order, rows, level)

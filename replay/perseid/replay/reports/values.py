@@ -38,17 +38,18 @@ def _cause(cause: Cause, secret: bytes) -> Cause:
 
 def _difference(one: Difference, secret: bytes) -> Difference:
     committed, made = (
-        record and replace(record, key=_tag(record.key, secret), value=_tag(record.value, secret))
+        record and replace(record, key=tag(record.key, secret), value=tag(record.value, secret))
         for record in (one.committed, one.made)
     )
     return replace(one, committed=committed, made=made)
 
 
-def _tag(value: bytes | None, secret: bytes) -> bytes | None:
+def tag(value: bytes | None, secret: bytes) -> bytes | None:
+    """What a report has in the place of `value`."""
     if value is None:
         return None
-    tag = hashlib.blake2b(value, digest_size=_TAG_BYTES, key=secret).hexdigest()
-    return f"<{len(value)} bytes #{tag}>".encode()
+    mark = hashlib.blake2b(value, digest_size=_TAG_BYTES, key=secret).hexdigest()
+    return f"<{len(value)} bytes #{mark}>".encode()
 
 
 def key_of(one: Difference, chars_max: int) -> str:
