@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,7 +52,8 @@ def explain(
 
     The record's epoch runs again, with those before it from a checkpoint on. Nothing is written.
     """
-    become_a_worker()
+    ask = _asked(target, key, epoch, operator)
+    become_a_worker(with_spark=False)
     from perseid.clocks import SystemClock
     from perseid.embedded import deployment
     from perseid.replay import explained
@@ -62,7 +64,7 @@ def explain(
         explainer = Explainer(
             deployment(data), cluster.registry, cluster.topics, SystemClock(), options, output.note
         )
-        found = _found(explainer, target, key, epoch, operator)
+        found = ask(explainer)
     if not show_values:
         found = explained.without_values(found, secrets.token_bytes(SECRET_BYTES))
     if as_json:
@@ -71,18 +73,21 @@ def explain(
         output.lines(explained.lines(found))
 
 
-def _found(
-    explainer: Explainer, target: str, key: str | None, epoch: int | None, operator: str | None
-) -> Explained:
+def _asked(
+    target: str, key: str | None, epoch: int | None, operator: str | None
+) -> Callable[[Explainer], Explained]:
+    """The question; UsageError for one that is none."""
     from perseid.errors import UsageError
     from perseid.replay import origins
 
     if ":" in target:
         if key is not None or epoch is not None or operator is not None:
             raise UsageError(f"{target[:80]}: --key, --epoch and --operator are for a JOB")
-        return explainer.record(*origins.place(target))
+        topic, partition, offset = origins.place(target)
+        return lambda explainer: explainer.record(topic, partition, offset)
     if key is None or epoch is None:
         raise UsageError(
             f"{target[:80]!r}: expected {origins.EXPECTED}, or a job with --key and --epoch"
         )
-    return explainer.key(target, key, epoch, operator)
+    wanted, of = key, epoch
+    return lambda explainer: explainer.key(target, wanted, of, operator)

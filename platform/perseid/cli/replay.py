@@ -119,7 +119,7 @@ def _show(found: Audit, report: Path | None, show_values: bool, as_json: bool) -
         raise typer.Exit(found.exit_code)
 
 
-def become_a_worker() -> None:
+def become_a_worker(*, with_spark: bool = True) -> None:
     """Restarts this process in the environment of operators, which has to be everywhere the same.
 
     The audit's processes are of low priority.
@@ -130,7 +130,8 @@ def become_a_worker() -> None:
 
     settle()
     check_user(os.getuid())
-    os.environ.update(environment(output.note))
+    if with_spark:
+        os.environ.update(environment(output.note))
     os.nice(NICE)
     os.environ.setdefault(logs.LEVEL, "WARNING")  # notes show its progress
     logs.set_up("replay")
