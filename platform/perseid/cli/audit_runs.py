@@ -35,7 +35,7 @@ def run(
 
     for name, given in local.items():
         if given is not None:
-            raise UsageError(f"{name} names files of this machine: leave out it or --on-worker")
+            raise UsageError(f"{name} is for an audit on this machine: leave out it or --on-worker")
     from_, others = options["from"], {k: v for k, v in options.items() if k != "from"}
     request.parsed(from_=from_, **others)
     tolerances.of_options(tolerance)

@@ -76,7 +76,10 @@ def replay(
     Exits with 0 if they are equal, 1 if they differ, 3 if refused, 4 if the input is gone.
     """
     if on_worker:
-        local = {"--rev": rev, "--folder": folder}
+        local = {
+            "--rev": rev, "--folder": folder, "--mixed": mixed, "--bisect": bisect or None,
+            "--no-sink": None if sink else True,
+        }  # fmt: skip
         given = {"epochs": epochs, "from": from_, "to": to, "last": last, "offsets": offsets}
         there = audit_runs.run(
             job, given, local, tolerance or (), cores, data,
