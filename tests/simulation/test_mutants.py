@@ -128,6 +128,11 @@ FOUND_BY = {
     "gates_are_not_muted": 0,
     "refused_revisions_are_compared_again": 0,
     "gates_pass_at_once": 0,
+    "horizons_hold_no_log": 0,
+    "horizons_hold_no_files": 0,
+    "horizons_hold_no_archives": 0,
+    "horizons_begin_too_late": 0,
+    "changes_of_revision_are_thinned_out": 0,
 }
 
 

@@ -120,26 +120,29 @@ class WriteManifest:
 class DeleteCheckpoints:
     """Delete files older than all `live` checkpoints that no live one refers to.
 
-    A failure is harmless: the files stay in the store.
+    Files of the epochs in `spared` stay. A failure is harmless: the files stay in the store.
     """
 
     job: str
     job_uuid: str
     live: tuple[CheckpointPointer, ...]
+    spared: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TrimLogs:
     """Delete what precedes `kept` in the token log, and the ledger records of those epochs.
 
-    Records stay that a backup taken at `backups_since_ms` (since 1970) or later needs. Leads to
-    LogsTrimmed.
+    `kept` None: they stay whole. `once`: `kept` stays for long, so what is done is not done again.
+    Records stay that a backup taken at `backups_since_ms` (since
+    1970) or later needs. Leads to LogsTrimmed.
     """
 
     job: str
     job_uuid: str
-    kept: Tip
+    kept: Tip | None
     backups_since_ms: int
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

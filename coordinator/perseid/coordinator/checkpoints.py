@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from perseid.coordinator import failing, holding, replicas, timing, trimming
+from perseid.coordinator import failing, holding, horizon, replicas, timing, trimming
 from perseid.coordinator.actions import Action, DeleteCheckpoints, PutPointers, WriteManifest
 from perseid.coordinator.job.chain import Issued
 from perseid.coordinator.job.positions import ranges_of
@@ -20,7 +20,7 @@ from perseid.coordinator.lifecycle import Phase
 from perseid.coordinator.model import JobState
 from perseid.coordinator.token_time import Now
 from perseid.jobs.model.assignments import tasks_of
-from perseid.records import Assignment, CheckpointPointer, CheckpointPointers, Plan
+from perseid.records import Assignment, CheckpointPointer, Plan
 from perseid.state.durability.checkpoint import is_in_folder
 from perseid.topics.records import FragmentState, PartDone, PartFailed
 
@@ -249,7 +249,7 @@ def written(job: JobState, pointer: CheckpointPointer, now: Now) -> tuple[JobSta
     if collecting is None or collecting.epoch != pointer.epoch:
         return job, []  # aborted, or written twice
     kept = _kept(pointer, job.kept)
-    pointers = CheckpointPointers(job.entry.uuid, kept)
+    pointers = horizon.pointers(job, kept)
     totals = job.totals.checkpointed((job.chain.time.after(now) - pointer.time_ms) / 1000)
     job = replace(
         job, checkpointing=job.checkpointing.stored(pointers), totals=totals,
@@ -258,7 +258,10 @@ def written(job: JobState, pointer: CheckpointPointer, now: Now) -> tuple[JobSta
     job, trims = trimming.ask(job, now)
     return job, [
         PutPointers(job.name, pointers),
-        DeleteCheckpoints(job.name, job.entry.uuid, _read_by_somebody(job, kept)),
+        DeleteCheckpoints(
+            job.name, job.entry.uuid, _read_by_somebody(job, kept),
+            horizon.needed_epochs(pointers.past),
+        ),
         *trims,
     ]
 

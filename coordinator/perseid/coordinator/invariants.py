@@ -19,7 +19,8 @@ another leader would compute the same.
 10. A replica never comes to its primary's worker or log, and is new under the plan's generation. A
     primary gets another log only by promotion, with owner and log of its replica, or when that one
     had diverged.
-11. Logs are trimmed only before the oldest kept checkpoint.
+11. Logs are trimmed only before the oldest kept checkpoint, and only before all of an audit
+    horizon; the files of its checkpoints are spared.
 12. While a buffer topic is near its bound, a token is final or a checkpoint without input.
 """
 
@@ -28,13 +29,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from perseid.coordinator import buffer_bound
-from perseid.coordinator.actions import Action, AppendToken, TrimLogs
+from perseid.coordinator.actions import Action, AppendToken, DeleteCheckpoints, TrimLogs
 from perseid.coordinator.job.chain import Issued
 from perseid.coordinator.job.checkpointing import Collecting
 from perseid.coordinator.job.positions import ranges_of
 from perseid.coordinator.lifecycle import OWNED, Phase
 from perseid.coordinator.model import ClusterState, JobState
-from perseid.records import Plan
+from perseid.records import CheckpointPointer, Plan
 from perseid.topics.records import Token
 
 _ACTIVE = OWNED | {Phase.WAITING}
@@ -51,6 +52,8 @@ def broken(before: ClusterState, after: ClusterState, actions: Iterable[Action])
     for action in actions:
         if isinstance(action, TrimLogs):
             found += _of_trim(after.jobs.get(action.job), action)
+        elif isinstance(action, DeleteCheckpoints):
+            found += _of_delete(after.jobs.get(action.job), action)
         elif isinstance(action, AppendToken):
             found += _of_token(after.jobs.get(action.job), action.token)
     return found
@@ -232,10 +235,27 @@ def _of_token(job: JobState | None, token: Token) -> list[str]:
 
 
 def _of_trim(job: JobState | None, action: TrimLogs) -> list[str]:
-    kept = job.kept if job is not None else ()
-    if not kept or action.kept.epoch <= kept[-1].epoch:
+    """The horizon begins with the oldest checkpoint of all, or has no beginning yet."""
+    kept = _every(job) if job is not None else ()
+    if not kept or action.kept is None or action.kept.epoch <= kept[-1].epoch:
         return []
     return [
         f"job {action.job}: logs are trimmed to epoch {action.kept.epoch}, and the checkpoint of "
         f"epoch {kept[-1].epoch} is kept"
     ]
+
+
+def _of_delete(job: JobState | None, action: DeleteCheckpoints) -> list[str]:
+    needed = {epoch for p in (_every(job) if job is not None else ()) for epoch in p.needs}
+    oldest = min((p.epoch for p in action.live), default=0)
+    held = {*action.spared, *(epoch for p in action.live for epoch in p.needs)}
+    return [
+        f"job {action.job}: files of epoch {epoch} are deleted, and a checkpoint needs them"
+        for epoch in sorted(needed - held) if epoch < oldest
+    ]  # fmt: skip
+
+
+def _every(job: JobState) -> tuple[CheckpointPointer, ...]:
+    """All complete checkpoints of this job UUID, the newest one first."""
+    pointers = job.checkpointing.pointers
+    return pointers.every if pointers is not None and pointers.job_uuid == job.entry.uuid else ()

@@ -19,7 +19,11 @@ LOOKS_MAX = 10  # of one partition in one trim; the first trim of a long ledger 
 
 
 def trim(clients: Clients, action: TrimLogs) -> dict[Partition, int]:
-    """Trims; returns the new first offsets by partition. Raises RetryableError, PermanentError."""
+    """Trims; returns the new first offsets by partition. Raises RetryableError, PermanentError.
+
+    Of a floor that stays for hours (`once`), the token log is trimmed when no ledger has more to
+    trim. So one that begins with the floor shows that all is done, and no ledger is read.
+    """
     tokens = names.tokens(action.job), 0
     marks = clients.registry.backups(action.job)
     entry = clients.registry.job_entry(action.job)  # after the marks, removed with it
@@ -28,9 +32,13 @@ def trim(clients: Clients, action: TrimLogs) -> dict[Partition, int]:
     start = clients.topics.starts([tokens])[tokens]
     # A mark whose record is gone, for any reason, holds nothing back any more.
     kept = floor(action, (mark for mark in marks if mark.token_offset >= start))
+    if kept is None or (action.once and kept.offset == start):
+        return {}
     try:
         _check_there(clients, action, kept)
-        cuts = {tokens: kept.offset, **_ledger_cuts(clients, action.job, kept.epoch)}
+        cuts, done = _ledger_cuts(clients, action.job, kept.epoch)
+        if done or not action.once:
+            cuts[tokens] = kept.offset
     finally:
         clients.reader.close()  # each of its positions in many partitions is a client of its own
     starts = clients.topics.starts(cuts)
@@ -57,17 +65,26 @@ def _check_there(clients: Clients, action: TrimLogs, kept: Tip) -> None:
         )
 
 
-def _ledger_cuts(clients: Clients, job: str, kept_epoch: int) -> dict[Partition, int]:
+def _ledger_cuts(
+    clients: Clients, job: str, kept_epoch: int
+) -> tuple[dict[Partition, int], bool]:  # fmt: skip
+    """By partition the first offset that stays, and whether all have been looked at to there."""
     topic = names.ledger(job)
     info = clients.topics.describe([topic]).get(topic)
     places = [(topic, partition) for partition in range(info.partitions if info else 0)]
     starts, ends = clients.topics.starts(places), clients.topics.ends(places)
-    cuts = {
-        place: ledger_cut(_records(clients, place, starts[place], ends[place]), kept_epoch)
-        for place in places
-        if ends[place] - starts[place] >= WORTH_OFFSETS
-    }
-    return {place: cut for place, cut in cuts.items() if cut is not None}
+    cuts, done = dict[Partition, int](), True
+    for place in places:
+        start, end = starts[place], ends[place]
+        if end - start < WORTH_OFFSETS:
+            continue
+        records = _records(clients, place, start, end)
+        cut = ledger_cut(records, kept_epoch)
+        if cut is not None:
+            cuts[place] = cut
+        if end - start > LOOKS_MAX * LOOK_OFFSETS and next(records, None) is None:
+            done = False  # all that was looked at goes
+    return cuts, done
 
 
 def _records(clients: Clients, place: Partition, start: int, end: int) -> Iterator[tuple[int, int]]:

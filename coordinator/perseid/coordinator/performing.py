@@ -216,7 +216,7 @@ class Performer:
     def _delete_checkpoints(self, action: act.DeleteCheckpoints) -> None:
         try:
             live = [checkpoint.read_manifest(self._store, p.manifest, p.crc) for p in action.live]
-            checkpoint.collect(self._store, action.job, action.job_uuid, live)
+            checkpoint.collect(self._store, action.job, action.job_uuid, live, action.spared)
         except PerseidError as error:
             _log.warning("old checkpoints stay: %s", error)
 

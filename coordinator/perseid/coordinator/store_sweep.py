@@ -1,9 +1,9 @@
 """Removes unneeded files from the checkpoint store: the leader sweeps it once an hour.
 
 `checkpoints` deletes a checkpoint that is no longer kept when a newer one is complete. The sweep
-deletes the rest: archives of revisions that no job has, files of a job that was since started from
-scratch, and files that a killed writer did not finish. Files younger than a day stay: an apply may
-be about to name them.
+deletes the rest: archives of revisions that neither a job nor its audit horizon has, files of a job
+that was since started from scratch, and files that a killed writer did not finish. Files younger
+than a day stay: an apply may be about to name them.
 
 A deployment does not know what another one needs. So each has a file of its own in the store,
 written again at every sweep, and while another deployment's file exists nothing is deleted. An
@@ -46,6 +46,7 @@ def named(registry: Registry) -> Named:
     for name, entry in registry.jobs().items():
         plan, pointers = registry.plan(name), registry.pointers(name)
         archives |= {entry.archive, *([plan.archive] if plan is not None else [])}
+        archives |= set(pointers.archives.values() if pointers is not None else ())
         uuids[name] = frozenset({
             entry.uuid, *([plan.job_uuid] if plan is not None else []),
             *([pointers.job_uuid] if pointers is not None else []),

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perseid.coordinator import checkpoints, failing, issue
+from perseid.coordinator import checkpoints, failing, horizon, issue
 from perseid.coordinator.actions import Action, AppendToken, LoadProgram, PutPlan
 from perseid.coordinator.job.ownership import Ownership
 from perseid.coordinator.job.program import Program
@@ -60,9 +60,14 @@ def switch(job: JobState, coordinator_epoch: int, now: Now) -> Step:
 
 
 def rename_revision(job: JobState) -> Step:
-    """Another commit with the same files: the plan only takes over its name."""
+    """Another commit with the same files: the plan only takes over its name.
+
+    With an audit horizon the files of the old name are known first.
+    """
     entry, plan = job.entry, job.plan
     if plan is None or plan.archive != entry.archive or plan.revision == entry.revision:
+        return job, []
+    if not horizon.knows(job, plan.revision):
         return job, []
     plan = replace(plan, revision=entry.revision)
     program = replace(job.program, revision=entry.revision) if job.program else None

@@ -2,8 +2,9 @@
 
 No reader needs the token log before the oldest kept checkpoint: a restore falls back to it when the
 newer ones are damaged. A restoring owner reads from the checkpoints in its plan, and a backup is
-restored from the checkpoint of its moment, so backups of the last week hold the log back too. In a
-ledger partition only the last record is ever read; it stays at any age.
+restored from the checkpoint of its moment, so backups of the last week hold the log back too, and
+audits need all from the beginning of their horizon on (`horizon`). In a ledger partition only the
+last record is ever read, except by audits; it stays at any age.
 
 A failure is harmless: the records stay, and the next checkpoint retries.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from perseid.coordinator import horizon
 from perseid.coordinator.actions import Action, TrimLogs
 from perseid.coordinator.job.chain import Tip
 from perseid.coordinator.lifecycle import Phase
@@ -27,13 +29,13 @@ REPORTED_FAILURES = 3  # in a row before an event reports it: a broker may be aw
 
 def ask(job: JobState, now: Now) -> tuple[JobState, list[Action]]:
     """What to delete after a complete checkpoint; nothing soon after the last trim."""
-    kept = kept_from(job)
-    if kept is None or now.monotonic_s - job.checkpointing.trimmed_s < TRIM_S:
+    if job.newest is None or now.monotonic_s - job.checkpointing.trimmed_s < TRIM_S:
         return job, []
     job = replace(job, checkpointing=job.checkpointing.trims(now.monotonic_s))
     # A clock that is set forward, or was ahead when the leader started, ends no backup.
     now_ms = int(min(now.wall_ms, now.time_ms, job.chain.time.after(now)))
-    return job, [TrimLogs(job.name, job.entry.uuid, kept, now_ms - BACKUPS_MS)]
+    once, since_ms = horizon.horizon_ms(job) is not None, now_ms - BACKUPS_MS
+    return job, [TrimLogs(job.name, job.entry.uuid, kept_from(job), since_ms, once)]
 
 
 def with_result(job: JobState, error: str) -> JobState:
@@ -50,16 +52,24 @@ def with_result(job: JobState, error: str) -> JobState:
 
 def kept_from(job: JobState) -> Tip | None:
     """The token log's record from which the farthest reader begins; None: delete nothing."""
-    if job.newest is None:
+    pointers, horizon_ms = job.checkpointing.pointers, horizon.horizon_ms(job)
+    if job.newest is None or pointers is None:
         return None
     kept = [Tip(p.epoch, p.token_offset) for p in job.kept]
+    if horizon_ms is not None:
+        base = horizon.log_base(pointers, horizon_ms)
+        if base is None:
+            return None
+        kept.append(base)
     if job.plan is not None and job.phase is not Phase.RUNNING:
         kept.append(_base(job.plan))
     return min(kept, key=lambda tip: tip.offset)
 
 
-def floor(trim: TrimLogs, marks: Iterable[BackupMark]) -> Tip:
+def floor(trim: TrimLogs, marks: Iterable[BackupMark]) -> Tip | None:
     """The same, including the backups that may still be restored."""
+    if trim.kept is None:
+        return None
     held = [
         Tip(mark.epoch, mark.token_offset) for mark in marks
         if mark.job_uuid == trim.job_uuid and mark.taken_ms >= trim.backups_since_ms

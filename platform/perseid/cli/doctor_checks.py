@@ -50,6 +50,7 @@ class JobFacts:
     """What a job needs and what exists. `checkpoint_ms`: the time of its newest checkpoint.
 
     `needed`: its own topics with the settings for their creation. `begun`: a worker ever had it.
+    `horizon_ms`: how far back its audits may ask, None without `audit: {horizon: ...}`.
     """
 
     name: str
@@ -62,6 +63,7 @@ class JobFacts:
     written: Sequence[str] = ()
     needed: Sequence[TopicSpec] = ()
     checkpoint_ms: int | None = None
+    horizon_ms: int | None = None
 
 
 def brokers(count: int, bootstrap: str) -> Finding:
@@ -218,6 +220,31 @@ def retention(job: JobFacts, infos: Mapping[str, TopicInfo], now_ms: int) -> Ite
         bad = level != "ok"
         expected = "a checkpoint that is younger: what follows it is read again" if bad else ""
         yield Finding(check, level, found, expected, what_next if bad else "")
+
+
+def horizon(job: JobFacts, infos: Mapping[str, TopicInfo]) -> Iterator[Finding]:
+    """Whether sources still have what audits of the job's horizon would read again."""
+    if job.horizon_ms is None:
+        return
+    check, asked = f"job {job.name}: audit horizon", duration(job.horizon_ms)
+    found = list[Finding]()
+    for name, topic in job.sources.items():
+        info = infos.get(topic)
+        if info is not None and info.compacted:
+            found.append(Finding(
+                check, "warning", f"source {name}: {topic} is compacted",
+                f"cleanup.policy=delete: an audit of the last {asked} finds other records than "
+                "the job read", alter(topic, "cleanup.policy", "delete"),
+            ))  # fmt: skip
+        elif info is not None and 0 <= info.retention_ms < job.horizon_ms:
+            found.append(Finding(
+                check, "warning",
+                f"source {name}: {topic} keeps its records for {duration(info.retention_ms)}",
+                f"as long as the horizon of {asked}: an audit of what is older ends with "
+                "input_gone", f"{alter(topic, 'retention.ms', str(job.horizon_ms))}, or a shorter "
+                "`audit: {horizon: ...}` in job.yaml",
+            ))  # fmt: skip
+    yield from found or [Finding(check, "ok", f"{asked}, and the sources keep theirs as long")]
 
 
 def failed(job: JobFacts) -> Iterator[Finding]:

@@ -204,6 +204,7 @@ def _of_topics(folder: Path, settings: Deployment, jobs: list[JobFacts]) -> Iter
         infos = admin.describe(sorted({*job.sources.values(), *job.written, *needed}))
         yield from doctor_checks.topics(job, infos)
         yield from doctor_checks.retention(job, infos, now_ms)
+        yield from doctor_checks.horizon(job, infos)
         yield from doctor_checks.copies(job, infos, brokers)
     with connected(folder) as cluster:
         held = Transactions(cluster, settings.brokers()).held()
@@ -244,6 +245,7 @@ def _job(registry: Registry, entry: JobEntry, folder: Path) -> JobFacts:
         tuple(spec.written_topics),
         (*control_topics(entry.name, layout.build(spec, 1).ledger_partitions), *buffers),
         ours[0].time_ms if ours else None,
+        None if spec.audit.horizon_s is None else round(spec.audit.horizon_s * 1000),
     )  # fmt: skip
 
 

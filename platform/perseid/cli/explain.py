@@ -62,8 +62,9 @@ def explain(
     with jobs.connected(data) as cluster, own_folder(folder) as mine:
         options = Options(mine, since, debug, rev)
         explainer = Explainer(
-            deployment(data), cluster.registry, cluster.topics, SystemClock(), options, output.note
-        )
+            deployment(data), cluster.registry, cluster.topics, SystemClock(), options,
+            lambda line: output.note(str(line)),
+        )  # fmt: skip
         found = ask(explainer)
     if not show_values:
         found = explained.without_values(found, secrets.token_bytes(SECRET_BYTES))

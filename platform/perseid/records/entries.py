@@ -118,10 +118,21 @@ class CheckpointPointer:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPointers:
-    """Complete checkpoints of a job, newest first, three at most."""
+    """Complete checkpoints of a job, newest first. `pointers`: what restores need, three at most.
+
+    Only with an audit horizon: `past`, other ones that audits begin with, and `archives`: of the
+    revisions of all of them.
+    """
 
     job_uuid: str
     pointers: tuple[CheckpointPointer, ...] = ()
+    past: tuple[CheckpointPointer, ...] = ()
+    archives: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def every(self) -> tuple[CheckpointPointer, ...]:
+        """All complete ones, newest first."""
+        return tuple(sorted((*self.pointers, *self.past), key=lambda p: -p.epoch))
 
 
 @dataclass(frozen=True, slots=True)

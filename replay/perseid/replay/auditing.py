@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,14 +36,15 @@ if TYPE_CHECKING:
     from perseid.clocks import Clock
     from perseid.engine.order import EpochOrder
     from perseid.engine.task_report import Made, TaskReport
-    from perseid.records import CheckpointPointer, Deployment, JobEntry, Plan
+    from perseid.jobs.model.layout import Layout
+    from perseid.records import CheckpointPointer, CheckpointPointers, Deployment, JobEntry, Plan
     from perseid.registry import Registry
     from perseid.replay.programs import Program
-    from perseid.replay.ranges import Range
+    from perseid.replay.ranges import Past, Range
     from perseid.replay.request import Request
     from perseid.replay.running import Ran
     from perseid.replay.tolerances import Tolerances
-    from perseid.topics.admin import TopicReader
+    from perseid.topics.admin import Partition, TopicReader
     from perseid.topics.log import LogReader
     from perseid.worker.dataflow.context import FragmentContext
 
@@ -155,7 +157,7 @@ class Watched:
 
     def facts(self, facts: Facts) -> Facts:
         """With what this run has seen of ledgers and sinks."""
-        unlike = [one.epoch for one in (*self.unequal, *self.states.unlike)]
+        unlike = {one.epoch for one in self.unequal} | {one.epoch for one in self.states.unlike}
         first = min(unlike, default=self.span.last_epoch)
         facts = replace(facts, recorded=self.environments.upto(first))
         if self.look is None:
@@ -274,15 +276,17 @@ class Auditor:
         entry, plan = stored.value, self._registry.plan(job)
         if plan is None or plan.job_uuid != entry.uuid:
             raise RefusedError(f"{job} has never run, so it has no past; `perseid jobs show {job}`")
-        span = self._range(entry, plan)
-        recorded = programs.recorded(span.revision, entry, plan)
+        pointers = self._registry.pointers(job)
+        span = self._range(entry, plan, pointers)
+        recorded = programs.recorded(span.revision, entry, plan, pointers)
         audited = recorded
         if self._asked.revision is not None:
             audited = programs.named(self._asked.revision, job, recorded, self.settings)
         if audited is None:
             raise RefusedError(
                 f"the files of revision {span.revision} of {job}, of these epochs, are not known "
-                "any more: another one is applied by now; name them with --rev REPO@REV"
+                "any more: another one is applied by now; name them with --rev REPO@REV, or write "
+                '`audit: {horizon: "7d"}` in job.yaml: from then on they are kept'
             )
         spec = programs.read(audited, self.settings)
         if recorded is not None and audited != recorded:
@@ -290,33 +294,36 @@ class Auditor:
             programs.refuse_other_partitions(job, span.layout, before, spec)
         return Subject(span, audited, recorded)
 
-    def _range(self, entry: JobEntry, plan: Plan) -> Range:
+    def _range(self, entry: JobEntry, plan: Plan, pointers: CheckpointPointers | None) -> Range:
         from perseid.topics.log import KafkaLogReader
 
         job = self._asked.job
         brokers = self.settings.brokers(job)
         tokens = names.tokens(job), 0
         start, end = self._topics.starts([tokens])[tokens], self._topics.ends([tokens])[tokens]
+        kept = pointers.every if pointers and pointers.job_uuid == entry.uuid else ()
+        self._kept = kept
+        asked, now_ms = self._asked.request, self._clock.wall_ms()
+        spec = programs.read(programs.Program(plan.revision, plan.archive), self.settings)
         with closing(KafkaLogReader(brokers)) as logs:
-            entries = logs.read_range(*tokens, start, end, timeout_s=LOG_S)
-            past = ranges.past(
-                ((e.offset, codec.decode_token(tokens[0], e.offset, e.value)) for e in entries),
-                trimmed=start > 0,
-            )
-            committed = self._committed(entry, plan, logs)
-        pointers = self._registry.pointers(job)
-        self._kept = pointers.pointers if pointers and pointers.job_uuid == entry.uuid else ()
-        return ranges.resolve(
-            self._asked.request, past, self._kept, job=job, committed_epoch=committed,
-            now_ms=self._clock.wall_ms(),
-        )  # fmt: skip
+            committed = self._committed(entry, layouts.build(spec, plan.layout), logs)
+            resolve = partial(
+                ranges.resolve, asked, checkpoints=kept, job=job, committed_epoch=committed,
+                now_ms=now_ms, horizon_s=spec.audit.horizon_s,
+            )  # fmt: skip
+            window = ranges.window(asked, kept, now_ms)
+            if window is not None and window[0] >= start:
+                low, high = window
+                part = _past(logs, tokens, low, end if high is None else high + 1, trimmed=True)
+                with suppress(RefusedError):
+                    return resolve(past=part)
+            return resolve(past=_past(logs, tokens, start, end, trimmed=start > 0))
 
-    def _committed(self, entry: JobEntry, plan: Plan, logs: LogReader) -> int:
+    def _committed(self, entry: JobEntry, layout: Layout, logs: LogReader) -> int:
         """The last epoch that all ledger partitions of the plan's layout have."""
         from perseid.topics.ledger import LedgerReader
 
-        program = programs.Program(plan.revision, plan.archive)
-        tasks = layouts.build(programs.read(program, self.settings), plan.layout).ledger_tasks
+        tasks = layout.ledger_tasks
         numbers = [task.ledger for task in tasks if task.ledger is not None]
         if not numbers:
             raise RefusedError(f"{entry.name} has no sinks, so there is no output to compare")
@@ -463,6 +470,14 @@ class Auditor:
             environment=dict(facts.environment),
             recorded=dict(facts.recorded),
         )
+
+
+def _past(
+    logs: LogReader, tokens: Partition, start: int, end: int, *, trimmed: bool
+) -> Past | None:  # fmt: skip
+    entries = logs.read_range(*tokens, start, end, timeout_s=LOG_S)
+    records = ((e.offset, codec.decode_token(tokens[0], e.offset, e.value)) for e in entries)
+    return ranges.past(records, trimmed=trimmed)
 
 
 def _text(one: Unequal) -> str:

@@ -1,7 +1,8 @@
 """Compares epochs that an audit has run with the ledgers, which have them already.
 
 The ledgers are read in the order of the epochs, of a partition no further than the last compared
-epoch needs. What a ledger lacks is never taken for equal: the audit is refused.
+epoch needs, and from near the first one on: a horizon's ledgers are long. What a ledger lacks is
+never taken for equal: the audit is refused.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     Seen = Callable[[LedgerRecord], None]
 
+PROBED = 16  # offsets of a ledger, enough for a record and markers
+
 
 class PastLedgers:
     """See the module's docstring. `comparison`: what was compared, and how much of it.
@@ -46,6 +49,8 @@ class PastLedgers:
         self._ledger, self._reader = names.ledger(job), reader
         places = [(self._ledger, t.ledger) for t in layout.ledger_tasks if t.ledger is not None]
         self._read_to, self._ends = topics.starts(places), topics.ends(places)
+        self._first = first_offset
+        self._sought: set[Partition] = set()
         self.comparison = Comparison(job_uuid, layout, first_offset)
         self._windows: dict[int, list[SinkWindow]] = {}  # by epoch
 
@@ -80,11 +85,12 @@ class PastLedgers:
             seen(record)
 
     def _read_on(self, place: Partition, order: EpochOrder) -> list[Unequal]:
-        start = self._read_to[place]
-        end = min(start + WAITING_MAX, self._ends[place])
-        if start >= end:
-            raise self._lacking(order, f"partition {place[1]} ends at offset {end}")
         try:
+            self._seek(place)
+            start = self._read_to[place]
+            end = min(start + WAITING_MAX, self._ends[place])
+            if start >= end:
+                raise self._lacking(order, f"partition {place[1]} ends at offset {end}")
             records = ledger_records(self._reader, place, start, end)
         except ReplayDataLost as trimmed:  # meanwhile; if it was needed, the ledger lacks it
             self._read_to[place] = trimmed.earliest
@@ -97,6 +103,20 @@ class PastLedgers:
             if record.epoch >= order.token.epoch - 1 and record.outputs:
                 self._windows.setdefault(record.epoch, []).extend(record.outputs)
         return [found for record in records for found in self.comparison.committed(record)]
+
+    def _seek(self, place: Partition) -> None:
+        """Skips what precedes the epoch before the first one that is compared, at most."""
+        if place in self._sought:
+            return
+        high = self._ends[place]
+        while high - self._read_to[place] > WAITING_MAX:
+            middle = (self._read_to[place] + high) // 2
+            found = ledger_records(self._reader, place, middle, min(middle + PROBED, high))
+            if found and found[0].token_offset < self._first:
+                self._read_to[place] = middle
+            else:
+                high = middle
+        self._sought.add(place)
 
     def _lacking(self, order: EpochOrder, why: str) -> RefusedError:
         return RefusedError(

@@ -55,7 +55,8 @@ class _Unsent:
     def close(self) -> None:
         """Nothing is open."""
 
-    def commit(self, epoch: int, *_of: object) -> object:
+    def commit(self, epoch: int, *_of: object, checkpoint: bool) -> object:
+        del checkpoint
         raise PermanentError(f"epoch {epoch} is an audit's, which commits nothing")
 
     def compare(self, _epoch: int, _batches: Sequence[SinkBatch]) -> tuple[Made, ...]:
@@ -138,7 +139,7 @@ class OneProcessRuntime(AuditRuntime):
     ) -> None:  # fmt: skip
         super().__init__(
             runner, plan, tokens, topics, last,  # type: ignore[arg-type]
-            lambda _order, _done: seen(runner.executor.trace),
+            lambda _order, _done, _context: seen(runner.executor.trace),
         )  # fmt: skip
         self._local = runner
 
@@ -161,7 +162,7 @@ class OneProcessRun(AuditRun):
         self, deployment: Deployment, plan: Plan, last: int, folder: Path, seen: Seen
     ) -> None:
         """`seen`: called after each epoch. The others as in `AuditRun`."""
-        super().__init__(None, deployment, plan, last, folder, lambda _order, _done: None)
+        super().__init__(None, deployment, plan, last, folder, lambda *_: None)
         self._seen = seen
         self._runner: OneProcess | None = None
 

@@ -16,7 +16,7 @@ from perseid.replay.running import archives
 if TYPE_CHECKING:
     from perseid.jobs.model.layout import Layout
     from perseid.jobs.model.spec import JobSpec
-    from perseid.records import Deployment, JobEntry, Plan
+    from perseid.records import CheckpointPointers, Deployment, JobEntry, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,15 @@ class _Given:
         return self.content
 
 
-def recorded(revision: str, entry: JobEntry, plan: Plan | None) -> Program | None:
-    """The revision that the tokens name; None if no entry has its archive any more."""
+def recorded(
+    revision: str, entry: JobEntry, plan: Plan | None, pointers: CheckpointPointers | None = None
+) -> Program | None:
+    """The revision that the tokens name; None if neither entry, plan nor horizon has it."""
     known = [(entry.revision, entry.archive)]
     if plan is not None and plan.job_uuid == entry.uuid:
         known.append((plan.revision, plan.archive))
+    if pointers is not None and pointers.job_uuid == entry.uuid:
+        known += pointers.archives.items()
     return next((Program(name, sha) for name, sha in known if name == revision), None)
 
 

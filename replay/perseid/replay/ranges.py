@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from perseid.clocks import time_text
 from perseid.errors import RefusedError, UsageError
+from perseid.jobs.validation.retention import duration
 from perseid.records import CheckpointPointer
 from perseid.replay.request import Request, SourceOffsets
 from perseid.topics.chain import Base, Chain, Void
@@ -123,14 +124,38 @@ def past(entries: Iterable[tuple[int, TokenRecord]], *, trimmed: bool) -> Past |
     return None if base is None else Past(base, begun, tokens, before_ms)
 
 
+def window(
+    request: Request, checkpoints: Iterable[CheckpointPointer], now_ms: int
+) -> tuple[int, int | None] | None:  # fmt: skip
+    """Between which offsets of the token log, both included, a range is; None: unknown.
+
+    From the newest checkpoint before it to the oldest one after it (None: to the log's end), up to
+    which no token is rolled back any more. What these records resolve, the whole log would too;
+    why they do not, only that shows.
+    """
+    listed = sorted(checkpoints, key=lambda p: p.epoch)
+    if request.epochs is not None:
+        first, last = request.epochs
+        before = [p for p in listed if p.epoch < first]
+        after = [p for p in listed if last is not None and p.epoch >= last]
+    else:
+        from_ms = request.from_ms if request.last_ms is None else now_ms - request.last_ms
+        to_ms = request.to_ms
+        before = [p for p in listed if from_ms is not None and p.time_ms < from_ms]
+        after = [p for p in listed if to_ms is not None and p.time_ms >= to_ms]
+    if not before:
+        return None
+    return before[-1].token_offset, after[0].token_offset if after else None
+
+
 def resolve(
     request: Request, past: Past | None, checkpoints: Iterable[CheckpointPointer], *, job: str,
-    committed_epoch: int, now_ms: int,
+    committed_epoch: int, now_ms: int, horizon_s: float | None = None,
 ) -> Range:  # fmt: skip
     """The range that is asked for, and the newest base for it.
 
     `checkpoints`: the complete ones that are kept. `committed_epoch`: the last one that all ledger
-    partitions hold.
+    partitions hold. `horizon_s`: the job's, for messages.
 
     Raises:
         RefusedError: it cannot be audited; the message has what can.
@@ -142,14 +167,15 @@ def resolve(
             f"audit yet; `perseid jobs show {job}` shows what it does"
         )
     listed = list(past.tokens.values())
-    first, last = _epochs(request, past, listed, job, committed_epoch, now_ms)
+    horizon = _horizon(horizon_s)
+    first, last = _epochs(request, past, listed, job, committed_epoch, now_ms, horizon)
     if last > committed_epoch:
         raise RefusedError(
             f"epoch {last} of {job} is not committed, the last one that is: {committed_epoch}; ask "
             f"for --epochs {min(first, committed_epoch)}:{committed_epoch}"
         )
     if first <= past.base.epoch:
-        raise _too_early(past, job, f"epoch {first}")
+        raise _too_early(past, job, f"epoch {first}", horizon)
     start = past.base.epoch + 1  # of the first in `listed`
     compared = listed[first - start : last - start + 1]
     _of_one_revision(compared, job)
@@ -164,7 +190,7 @@ def resolve(
     )
     checkpoint = next((p for p in reversed(usable) if p.epoch < first), None)
     if checkpoint is None and not (past.begun and earliest == start):
-        raise _no_base(job, first, last, usable)
+        raise _no_base(job, first, last, usable, horizon)
     base_epoch = past.base.epoch if checkpoint is None else checkpoint.epoch
     run = slice(base_epoch - past.base.epoch, last - past.base.epoch)
     return Range(
@@ -212,17 +238,18 @@ def _fitted(known: Floats, cost: Floats, records: Floats) -> float:
 
 
 def _epochs(
-    request: Request, past: Past, listed: Sequence[Token], job: str, committed: int, now_ms: int
-) -> tuple[int, int]:
+    request: Request, past: Past, listed: Sequence[Token], job: str, committed: int, now_ms: int,
+    horizon: str,
+) -> tuple[int, int]:  # fmt: skip
     """First and last epoch, which may still be too early or not committed."""
     if request.epochs is not None:
         first, last = request.epochs
         return first, max(first, committed) if last is None else last
     if request.offsets is not None:
-        return _of_offsets(request.offsets, listed, past, job)
+        return _of_offsets(request.offsets, listed, past, job, horizon)
     from_ms = request.from_ms if request.last_ms is None else now_ms - request.last_ms
     if from_ms is not None and past.before_ms is not None and from_ms <= past.before_ms:
-        raise _too_early(past, job, f"the time {time_text(from_ms)}")
+        raise _too_early(past, job, f"the time {time_text(from_ms)}", horizon)
     held = listed[: committed - past.base.epoch]
     times = np.array([token.time_ms for token in held])
     oldest_ms, newest_ms = int(times.min()), int(times.max())
@@ -239,7 +266,7 @@ def _epochs(
 
 
 def _of_offsets(
-    wanted: SourceOffsets, listed: Sequence[Token], past: Past, job: str
+    wanted: SourceOffsets, listed: Sequence[Token], past: Past, job: str, horizon: str
 ) -> tuple[int, int]:
     """The epochs that read them; of several sources of one topic the earliest and the latest."""
     reads = [
@@ -256,6 +283,7 @@ def _of_offsets(
         raise RefusedError(
             f"offset {wanted.first} of {place} is before {low}, the first one that the epochs of "
             f"the token log read ({why}); ask for offsets from {low} on"
+            + ("" if past.begun else horizon)
         )
     if wanted.last >= high:
         raise RefusedError(
@@ -305,7 +333,14 @@ def _is_usable(
     return offsets[pointer.epoch - kept] == pointer.token_offset
 
 
-def _too_early(past: Past, job: str, what: str) -> RefusedError:
+def _horizon(horizon_s: float | None) -> str:
+    """How much of its past the job keeps, and what makes that more."""
+    if horizon_s is None:
+        return '; `audit: {horizon: "7d"}` in job.yaml keeps more of its past, from then on'
+    return f"; its audit horizon is {duration(round(horizon_s * 1000))}"
+
+
+def _too_early(past: Past, job: str, what: str, horizon: str) -> RefusedError:
     why = (
         f"{job} was started again after epoch {past.base.epoch}, and what was before is not part "
         "of it" if past.begun else
@@ -314,20 +349,22 @@ def _too_early(past: Past, job: str, what: str) -> RefusedError:
     first = next(iter(past.tokens.values()))
     return RefusedError(
         f"{what} of {job} is before what is kept: {why}; ask for epochs from {first.epoch} on, or "
-        f"times from {time_text(first.time_ms)} on"
+        f"times from {time_text(first.time_ms)} on" + ("" if past.begun else horizon)
     )
 
 
-def _no_base(job: str, first: int, last: int, usable: Sequence[CheckpointPointer]) -> RefusedError:
+def _no_base(
+    job: str, first: int, last: int, usable: Sequence[CheckpointPointer], horizon: str
+) -> RefusedError:
     what = f"epoch {first} of {job} cannot be audited: no checkpoint before it is kept from which"
     if not usable:
         return RefusedError(
             f"{what} its revision ran, nor the job's start; the epochs after the next checkpoint "
-            f"can be (`perseid checkpoint {job}`)"
+            f"can be (`perseid checkpoint {job}`){horizon}"
         )
     return RefusedError(
         f"{what} its revision ran; the first one that can be is {usable[0].epoch + 1}: ask for "
-        f"--epochs {usable[0].epoch + 1}:{last}"
+        f"--epochs {usable[0].epoch + 1}:{last}{horizon}"
     )
 
 

@@ -9,7 +9,13 @@ from unittest.mock import patch
 from perseid.coordinator import replicas as coordinator_replicas
 from perseid.testing.simulation import approximate, buffered
 from perseid.testing.simulation.job import Shape
-from perseid.testing.simulation.role_scripts import Diverging, DivergingAtDeath, Gated, SlowReplica
+from perseid.testing.simulation.role_scripts import (
+    Audited,
+    Diverging,
+    DivergingAtDeath,
+    Gated,
+    SlowReplica,
+)
 from perseid.testing.simulation.scenario import Outcome, run
 from perseid.testing.simulation.scripts import (
     Corrected,
@@ -194,6 +200,11 @@ _GATED = (
     gates.gates_count_epochs_unseen, gates.gates_are_not_muted,
     gates.refused_revisions_are_compared_again, gates.gates_pass_at_once,
 )  # fmt: skip
+_AUDITED = (
+    checkpoints.horizons_hold_no_log, checkpoints.horizons_hold_no_files,
+    checkpoints.horizons_hold_no_archives, checkpoints.horizons_begin_too_late,
+    checkpoints.changes_of_revision_are_thinned_out,
+)  # fmt: skip
 
 PLANTED: dict[str, Planted] = {
     one.name: one
@@ -206,6 +217,7 @@ PLANTED: dict[str, Planted] = {
         Planted(replicas.promotions_compare_nothing, Diverging.SHAPE, AT_DEATH),
         Planted(replicas.replicas_that_had_diverged_keep_their_log, Diverging.SHAPE, AT_DEATH),
         *(Planted(mutant, Gated.SHAPE, REVISED) for mutant in _GATED),
+        *(Planted(mutant, Audited.SHAPE, Audited(switch=0.02)) for mutant in _AUDITED),
         Planted(edges.attempts_are_mixed, play=buffered.run),
         Planted(edges.buffers_are_trimmed_after_the_newest, play=buffered.run),
     )

@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from perseid.coordinator import checkpoints, log_trimming, trimming
+from perseid.coordinator import checkpoints, horizon, log_trimming, store_sweep, trimming
 from perseid.coordinator.job.chain import Tip
 from perseid.coordinator.model import JobState
+from perseid.records import CheckpointPointers
+from perseid.registry import Registry
 from perseid.state.durability import checkpoint
 from perseid.state.durability.log import StateLog
 from perseid.worker.checkpoint import parts
@@ -83,3 +85,48 @@ def last_ledger_records_are_trimmed() -> AbstractContextManager[Any]:
         return cut
 
     return patch.object(log_trimming, "ledger_cut", mutant)
+
+
+def horizons_hold_no_log() -> AbstractContextManager[Any]:
+    """The token log is deleted up to the oldest checkpoint that a restore needs."""
+
+    def mutant(found: CheckpointPointers, _horizon_ms: int) -> Tip:
+        oldest = found.pointers[-1]
+        return Tip(oldest.epoch, oldest.token_offset)
+
+    return patch.object(horizon, "log_base", mutant)
+
+
+def horizons_hold_no_files() -> AbstractContextManager[Any]:
+    """The store keeps the files of the checkpoints that a restore needs, and no others."""
+    return patch.object(horizon, "needed_epochs", lambda _past: ())
+
+
+def horizons_hold_no_archives() -> AbstractContextManager[Any]:
+    """Archives of earlier revisions go from the store, as without a horizon."""
+    named = store_sweep.named
+
+    def mutant(registry: Registry) -> Any:
+        found = named(registry)
+        (entry,) = registry.jobs().values()
+        plan = registry.plan(entry.name)
+        known = {entry.archive, *([plan.archive] if plan is not None else [])}
+        return replace(found, archives=found.archives & known)
+
+    return patch.object(store_sweep, "named", mutant)
+
+
+def horizons_begin_too_late() -> AbstractContextManager[Any]:
+    """The oldest checkpoint that stays is one inside the horizon, not the one before it."""
+    chosen = horizon.chosen
+
+    def mutant(older: Any, kept: Any, horizon_ms: int) -> Any:
+        early_ms = kept[0].time_ms - horizon_ms
+        return tuple(p for p in chosen(older, kept, horizon_ms) if p.time_ms >= early_ms)
+
+    return patch.object(horizon, "chosen", mutant)
+
+
+def changes_of_revision_are_thinned_out() -> AbstractContextManager[Any]:
+    """The last checkpoint before another revision goes like any other one."""
+    return patch.object(horizon, "_code", lambda _pointer: None)

@@ -166,6 +166,32 @@ def test_a_clock_that_differs_is_not_reported_as_harmless() -> None:
     assert "state and timers go by the monotonic clock" in found.next
 
 
+@pytest.mark.parametrize(
+    ("source", "found", "what_next"),
+    [
+        ({"retention_ms": 7 * DAY_MS}, "7d, and the sources keep theirs as long", ""),
+        ({"retention_ms": -1}, "7d, and the sources keep theirs as long", ""),
+        (
+            {"retention_ms": DAY_MS}, "source lines: lines keeps its records for 1d",
+            f"--add-config retention.ms={7 * DAY_MS}`, or a shorter `audit: {{horizon: ...}}`",
+        ),
+        (
+            {"cleanup_policy": "compact"}, "source lines: lines is compacted",
+            "--add-config cleanup.policy=delete",
+        ),
+    ],
+)  # fmt: skip
+def test_sources_keep_their_records_as_long_as_audits_ask(
+    source: dict[str, Any], found: str, what_next: str
+) -> None:
+    job = replace(JOB, horizon_ms=7 * DAY_MS)
+    infos = {**INFOS, "lines": replace(INFOS["lines"], **source)}
+    one = only(doctor_checks.horizon(job, infos))
+    assert (one.level, one.found) == ("warning" if what_next else "ok", found)
+    assert what_next in one.next
+    assert list(doctor_checks.horizon(JOB, infos)) == [], "it has no horizon"
+
+
 def test_progress_may_be_kept_for_any_time() -> None:
     progress = replace(INFOS["perseid.shop.progress"], retention_ms=5)
     infos = {**INFOS, progress.name: progress}

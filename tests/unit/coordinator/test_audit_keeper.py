@@ -12,7 +12,7 @@ import pytest
 from perseid.coordinator import audit_keeper
 from perseid.coordinator.audit_keeper import AuditKeeper, Interval, drawn
 from perseid.coordinator.model import JobState
-from perseid.jobs.model.spec import AuditSettings
+from perseid.jobs.model.spec import AuditSpec
 from perseid.jobs.operations import audits
 from perseid.records import CheckpointPointer, CheckpointPointers
 from perseid.records.audits import AuditRequest, AuditResult
@@ -33,7 +33,7 @@ def world(tmp_path: Path) -> Audited:
 
 def keeper(world: Audited, share: float, *, leads: bool = True) -> AuditKeeper:
     job = SimpleNamespace(
-        program=SimpleNamespace(spec=SimpleNamespace(audit=AuditSettings(continuous=share))),
+        program=SimpleNamespace(spec=SimpleNamespace(audit=AuditSpec(continuous=share))),
         entry=SimpleNamespace(uuid="u1"),
     )
     jobs = cast(Mapping[str, JobState], {JOB: cast(Any, job)})

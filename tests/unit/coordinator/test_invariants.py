@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from perseid.coordinator import buffer_bound, invariants
-from perseid.coordinator.actions import AppendToken, TrimLogs
+from perseid.coordinator.actions import AppendToken, DeleteCheckpoints, TrimLogs
 from perseid.coordinator.events import Tick
 from perseid.coordinator.job.chain import Issued, Tip
 from perseid.coordinator.job.checkpointing import Collecting
@@ -18,7 +18,7 @@ from perseid.coordinator.job.ownership import Condition
 from perseid.coordinator.job.positions import Position
 from perseid.coordinator.model import JobState
 from perseid.coordinator.service import Service
-from perseid.records import WHOLE
+from perseid.records import WHOLE, CheckpointPointers
 from support.coordinator import Leader, World
 from support.coordinator_steps import JOB, run
 from support.spread_job import epochs, feed, leading, spread_world
@@ -149,6 +149,21 @@ def test_a_trim_above_a_kept_checkpoint(leader: Leader, job: JobState) -> None:
     for epoch, count in ((kept, 0), (kept + 1, 1)):
         trim = TrimLogs(JOB, "u1", Tip(epoch, 3), 0)
         assert len(invariants.broken(leader.state, leader.state, [trim])) == count
+
+
+def test_a_trim_or_a_deletion_inside_an_audit_horizon(leader: Leader, job: JobState) -> None:
+    kept = job.kept
+    oldest = replace(kept[-1], epoch=kept[-1].epoch - 2, needs=(kept[-1].epoch - 3,))
+    pointers = CheckpointPointers(job.entry.uuid, kept, (oldest,))
+    state = leader.state.with_job(
+        replace(job, checkpointing=replace(job.checkpointing, pointers=pointers))
+    )
+    for kept_from, count in ((None, 0), (Tip(oldest.epoch, 1), 0), (Tip(kept[-1].epoch, 3), 1)):
+        trim = TrimLogs(JOB, "u1", kept_from, 0)
+        assert len(invariants.broken(state, state, [trim])) == count
+    for spared, count in ((oldest.needs, 0), ((), 1)):
+        delete = DeleteCheckpoints(JOB, "u1", kept, spared)
+        assert len(invariants.broken(state, state, [delete])) == count
 
 
 def test_a_token_with_input_while_a_buffer_is_near_its_bound(

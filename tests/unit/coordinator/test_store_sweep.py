@@ -77,6 +77,15 @@ def test_nothing_goes_that_another_deployment_may_need(
     assert sweeper(filled).sweep() == 3
 
 
+def test_archives_of_an_audit_horizon_stay(filled: Setting) -> None:
+    filled.fenced.put_pointers(JOB, CheckpointPointers("u1", archives={"r0": OLD}))
+    sweeper(filled).sweep()
+    assert archive_path(OLD) in filled.store.written_ms()
+    filled.fenced.put_pointers(JOB, CheckpointPointers("u1"))
+    assert sweeper(filled).sweep() == 1
+    assert archive_path(OLD) not in filled.store.written_ms()
+
+
 def test_a_deployment_that_is_no_more_is_forgotten(filled: Setting) -> None:
     path = of_another(filled, NOW_MS)
     assert sweeper(filled, now_ms=NOW_MS + GONE_MS).sweep() == 4

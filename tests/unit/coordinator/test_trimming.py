@@ -208,6 +208,27 @@ def test_a_short_ledger_partition_is_not_worth_a_look(
     assert starts(setting) == [3, 2, 2, 2, 0]
 
 
+def test_the_token_log_is_trimmed_when_the_ledgers_are(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_trimming, "LOOK_OFFSETS", 1)
+    monkeypatch.setattr(log_trimming, "LOOKS_MAX", 2)
+    with_ledger(setting)
+    action, clients = act.TrimLogs(JOB, "u1", Tip(3, 4), 0, once=True), setting.loader().clients
+    trim(clients, action)
+    assert starts(setting) == [0, 1, 1, 1, 0]
+    trim(clients, action)
+    assert starts(setting) == [4, 2, 2, 2, 0]
+    monkeypatch.setattr(log_trimming, "_ledger_cuts", None)
+    assert trim(clients, action) == {}, "no ledger is read again"
+
+
+def test_nothing_goes_while_a_horizon_has_no_beginning(setting: Setting) -> None:
+    with_ledger(setting)
+    assert trim(setting.loader().clients, act.TrimLogs(JOB, "u1", None, 0)) == {}
+    assert starts(setting) == [0, 0, 0, 0, 0]
+
+
 def test_a_leader_and_a_user_read_a_log_that_begins_elsewhere(setting: Setting) -> None:
     with_ledger(setting)
     setting.fenced.put_pointers(JOB, CheckpointPointers("u1", (pointer(2, 3),)))

@@ -224,6 +224,19 @@ def test_the_token_log_is_kept_from_where_an_owner_of_a_restored_job_reads_it(si
     assert site.kafka.reader().read_range(*place, base.offset, base.offset + 1, timeout_s=1)
 
 
+def test_what_is_kept_for_audits_is_not_restored(site: Site) -> None:
+    """A backup has neither the files of older checkpoints nor earlier archives."""
+    both = two_checkpoints(site)
+    newest, older = both.pointers
+    gone = replace(older, epoch=1, manifest="gone")
+    kept = CheckpointPointers(UUID, (newest, older), (gone,), {"r0": "a" * 64})
+    site.put(paths.checkpoint(JOB), kept)
+    folder = site.back_up()
+    site.lose()
+    site.restore(folder)
+    assert site.registry.pointers(JOB) == both
+
+
 def test_a_checkpoint_that_is_dropped_while_it_is_marked_is_not_relied_on(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

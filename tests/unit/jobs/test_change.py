@@ -246,6 +246,7 @@ BISECTED = ("key: k, use", "key: k, errors: {operator: bisect}, use")
         ([], [("name: job", "name: job\nepoch: {maxRecords: 10, timeout: 20s}")], True),
         ([], [("name: job", "name: job\nfaultTolerance: {checkpoint: {period: 5s}}")], True),
         ([], [("name: job", "name: job\nfaultTolerance: {replicas: {budget: all}}")], True),
+        ([], [("name: job", 'name: job\naudit: {horizon: "7d"}')], True),
         ([], [BISECTED], True),
         ([BISECTED], [], False),
         ([], [("name: job", "name: job\nerrors: {tolerance: all}")], False),  # another writer

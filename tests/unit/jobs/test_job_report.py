@@ -9,7 +9,14 @@ import pytest
 
 from perseid.coordinator.api import answers
 from perseid.jobs.operations import report, verbs
-from perseid.records import Assignment, CheckpointPointers, JobEntry, JobStatus, Plan
+from perseid.records import (
+    Assignment,
+    CheckpointPointer,
+    CheckpointPointers,
+    JobEntry,
+    JobStatus,
+    Plan,
+)
 from perseid.registry import codec, paths
 from support.applied_jobs import World
 
@@ -64,6 +71,29 @@ def test_the_plan_of_an_earlier_job_of_that_name_is_not_shown(world: World) -> N
     world.put(paths.plan("job"), codec.encode(replace(earlier, assignments=both)))
     shown, _ = verbs.show(world.cluster, "job", world.folder / "cache")
     assert (shown["owner"], shown["fragments"]) == (None, [])
+
+
+def test_show_has_the_horizon_of_audits() -> None:
+    entry = JobEntry("shop", "u1", "r1", "a1", "running", 1, 0)
+    spec = {"audit": {"horizon_s": 7 * 86_400.0}}
+    newest, older, oldest = (
+        CheckpointPointer(epoch, 1, 1, "r1", epoch, "m", 0, 10, 1_790_000_000_000 + epoch)
+        for epoch in (90, 60, 20)
+    )
+    found = CheckpointPointers("u1", (newest, older), (oldest,), {"r1": "a1"})
+    shown = report.details(entry, None, None, found, spec)
+    assert shown["audit"] == {
+        "horizon_s": 7 * 86_400.0, "checkpoints": 3, "from_epoch": 20,
+        "from_ms": 1_790_000_000_020,
+    }  # fmt: skip
+    answers.JobAudit.model_validate(shown["audit"])
+    line = "  audit       horizon 7d, 3 checkpoints from epoch 20 (2026-09-21T14:13:20Z) on"
+    assert line in report.as_text(shown)
+    assert len([text for text in report.as_text(shown) if text.startswith("  checkpoint ")]) == 2
+    begun = report.details(entry, None, None, CheckpointPointers("u0", (newest,)), spec)
+    assert "  audit       horizon 7d, no checkpoint yet" in report.as_text(begun)
+    without = report.details(entry, None, None, found, {"audit": {"horizon_s": None}})
+    assert without["audit"] is None
 
 
 def test_show_has_the_last_error_and_the_next_step(world: World) -> None:

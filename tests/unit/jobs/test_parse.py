@@ -158,6 +158,11 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
         ("name: job", "name: job\nepoch: {maxBytes: 5}", 2, 'write `maxBytes: "256MiB"`'),
         ("name: job", 'name: job\nepoch: {maxBytes: "1KiB"}', 2, "a size from 1MiB to 64GiB"),
         ("name: job", 'name: job\nepoch: {timeout: "5s"}', 2, "a duration from 10s to 24h"),
+        ("name: job", "name: job\naudit: {horizon: 7}", 2, "a duration such as"),
+        ("name: job", 'name: job\naudit: {horizon: "5s"}', 2, "a duration from 1m to 365d"),
+        ("name: job", 'name: job\naudit: {horizon: "week"}', 2, 'write `horizon: "7d"`'),
+        ("name: job", "name: job\naudit: {horizn: 1d}", 2, "audit.horizn"),
+        ("name: job", "name: job\naudit: 7d", 2, 'write `audit: {horizon: "7d"}`'),
         ("topic: out", "topic: a", 7, "read its own output without end"),
         ("topic: out", "topic: perseid.x.tokens", 7, "perseid's own"),
         ("format: json, key", "format: avro, key", 7, "sinks.s.schema: is missing"),
@@ -181,6 +186,12 @@ def test_several_inputs() -> None:
 def test_an_epoch_may_be_bounded_in_bytes_and_in_time() -> None:
     text = replaced("name: job", 'name: job\nepoch: {maxBytes: "64MiB", timeout: "2m"}')
     assert parse.loads(text).epoch == EpochSpec(max_bytes=64 << 20, timeout_s=120.0)
+
+
+def test_audits_may_have_a_horizon() -> None:
+    assert parse.loads(BASE).audit.horizon_s is None
+    text = replaced("name: job", 'name: job\naudit: {horizon: "7d"}')
+    assert parse.loads(text).audit.horizon_s == 7 * 86_400
 
 
 def test_order_free_permits_another_key() -> None:

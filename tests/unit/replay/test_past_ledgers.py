@@ -93,6 +93,27 @@ def test_all_that_was_committed_is_read_and_equal() -> None:
     assert ledgers.comparison.records == {"out": records}
 
 
+def test_a_long_ledger_is_read_from_near_the_first_epoch_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    past, last, looked = Past(), 8 * WAITING_MAX, list[int]()
+    past.commit(range(1, last + 1), Random(3))
+    read = FakeColumnReader.read
+
+    def counted(self: FakeColumnReader, topic: str, number: int, start: int, end: int) -> object:
+        looked.append(end - start)
+        return read(self, topic, number, start, end)
+
+    monkeypatch.setattr(FakeColumnReader, "read", counted)
+    for first in (2, WAITING_MAX, last // 2, last - 1):
+        looked.clear()
+        ledgers = past.ledgers(first)
+        assert past.again(ledgers, first) == []
+        assert sum(looked) < 3 * WAITING_MAX * len(TASKS)
+        before = [w for gid in past.sinks for w in past.values[first - 1, gid]]
+        assert sum(w.count for w in ledgers._windows.get(first - 1, ())) == len(before)
+
+
 def test_every_difference_is_found_and_the_others_are_equal() -> None:
     past, chance = Past(), Random(2)
     past.commit(range(1, 40), chance)

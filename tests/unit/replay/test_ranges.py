@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perseid.errors import RefusedError, UsageError
 from perseid.records import CheckpointPointer
-from perseid.replay.ranges import Estimate, Past, Range, dry_run, past, resolve
+from perseid.replay.ranges import Estimate, Past, Range, dry_run, past, resolve, window
 from perseid.replay.request import Request, SourceOffsets
 from perseid.topics.chain import Base
 from perseid.topics.records import (
@@ -227,6 +227,54 @@ def test_what_cannot_be_audited_is_refused(
         resolved(request_, held, committed=committed)
     for word in words:
         assert word in str(refused.value)
+
+
+KINDS = st.sampled_from([("r1", 1), ("r1", 1), ("r1", 1), ("r2", 1)])
+ENDS = st.tuples(st.integers(1, 20), st.integers(1, 20)).map(sorted)
+
+
+@given(st.lists(KINDS, min_size=20, max_size=20), st.sets(st.integers(1, 20)), ENDS, st.booleans())
+def test_a_window_of_the_log_gives_what_all_of_it_gives(
+    kinds: list[tuple[str, int]], saved: set[int], ends: list[int], by_time: bool
+) -> None:
+    entries, (first, last) = log(sorted(kinds)), ends
+    listed = [
+        replace(pointer(entries, n), time_ms=FIRST_MS + EPOCH_MS * n) for n in sorted(saved)
+    ]
+    request_ = Request(epochs=(first, last))
+    if by_time:
+        start_ms = FIRST_MS + EPOCH_MS * first
+        request_ = Request(from_ms=start_ms, to_ms=start_ms + EPOCH_MS * (last - first + 1))
+    found = window(request_, listed, 0)
+    if found is None:
+        assert not [n for n in saved if n < first]
+        return
+    low, high = found
+    part = past([e for e in entries if low <= e[0] <= (high or e[0])], trimmed=True)
+    try:
+        narrow = resolve(request_, part, listed, job="shop", committed_epoch=20, now_ms=0)
+    except RefusedError:
+        assert len(set(kinds)) > 1, "of one revision, a checkpoint before it is enough"
+        return
+    assert narrow == resolved(request_, seen(entries), *listed)
+    assert len(narrow.tokens) <= high - low if high is not None else True
+
+
+@pytest.mark.parametrize("request_", [
+    Request(epochs=(6, 9)), Request(last_ms=10**8), Request(epochs=(9, 9)),
+    Request(offsets=SourceOffsets("orders", 0, 69, 75)),
+])  # fmt: skip
+def test_a_refusal_names_the_horizon(request_: Request) -> None:
+    for horizon_s, words in (
+        (7 * 86_400.0, "; its audit horizon is 7d"),
+        (None, '; `audit: {horizon: "7d"}` in job.yaml keeps more of its past, from then on'),
+    ):
+        with pytest.raises(RefusedError) as refused:
+            resolve(
+                request_, CUT, (), job="shop", committed_epoch=20,
+                now_ms=FIRST_MS + 30 * EPOCH_MS, horizon_s=horizon_s,
+            )  # fmt: skip
+        assert str(refused.value).endswith(words)
 
 
 @pytest.mark.parametrize(

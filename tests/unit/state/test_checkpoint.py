@@ -155,6 +155,20 @@ def test_of_an_old_checkpoint_stays_what_a_newer_one_refers_to() -> None:
     assert store.list() == [kept.path]
 
 
+def test_all_files_of_spared_epochs_stay() -> None:
+    store = MemoryStore()
+    for epoch in (4, 5, 6):
+        folder = checkpoint.checkpoint_folder("words", "uuid", epoch, 1, 3)
+        for name in ("counts-0.part", "manifest-0123abcd.json"):
+            store.write(f"{folder}/{name}", [b""])
+    newest = replace(manifest(), epoch=10)
+    checkpoint.collect(store, "words", "uuid", [newest], spared=(5,))
+    assert [epoch for epoch, _ in checkpoint.checkpoints(store, "words", "uuid")] == [5]
+    assert len(store.list("jobs/words/uuid")) == 2
+    checkpoint.collect(store, "words", "uuid", [newest])
+    assert store.list("jobs/words/uuid") == []
+
+
 def test_parts_of_several_generations_stay_as_long_as_their_checkpoint() -> None:
     """Fragments have generations of their own; a checkpoint has the highest of its parts."""
     store = MemoryStore()

@@ -216,6 +216,15 @@ class Checkpoint(Answer):
     needs: list[int] = Field(description="all epochs whose files it needs")
 
 
+class JobAudit(Answer):
+    """How far back a job's audits may ask, and the checkpoints with which they may begin."""
+
+    horizon_s: float
+    checkpoints: int
+    from_epoch: int | None = Field(description="the oldest checkpoint's; null before the first")
+    from_ms: int | None = Field(description="its token time")
+
+
 class JobDetails(JobSummary):
     """What `perseid jobs show --json` prints."""
 
@@ -225,6 +234,7 @@ class JobDetails(JobSummary):
     layout: int | None
     gate: JobGate | None = Field(description="null unless a revision was applied with a gate")
     checkpoints: list[Checkpoint]
+    audit: JobAudit | None = Field(description="null without an audit horizon")
     error: dict[str, Any] | None
     events: list[str]
     failing: Failing | None

@@ -155,9 +155,13 @@ class PlacementSpec(_Frozen):
     buffer_bytes: int = 10 << 30
 
 
-class AuditSettings(_Frozen):
-    """What is audited without a request. `continuous`: the share of epochs, 0 to 1."""
+class AuditSpec(_Frozen):
+    """What audits need of the job, and what is audited without a request.
 
+    `horizon_s`: its past that is kept; None: none of it. `continuous`: the share of epochs, 0 to 1.
+    """
+
+    horizon_s: float | None = None
     continuous: float = 0.0
 
 
@@ -173,7 +177,7 @@ class JobSpec(_Frozen):
     errors: ErrorsSpec = ErrorsSpec()
     epoch: EpochSpec = EpochSpec()
     placement: PlacementSpec = PlacementSpec()
-    audit: AuditSettings = AuditSettings()
+    audit: AuditSpec = AuditSpec()
 
     @property
     def written_topics(self) -> dict[str, int]:

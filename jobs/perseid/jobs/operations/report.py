@@ -10,6 +10,7 @@ from typing import Any
 from perseid.errors.headline import headline
 from perseid.jobs.model.layout import Layout
 from perseid.jobs.operations import fragments
+from perseid.jobs.validation.retention import duration
 from perseid.records import WHOLE, CheckpointPointers, JobEntry, JobFailures, JobStatus, Plan
 
 _NEXT = {
@@ -63,6 +64,7 @@ def details(
         "layout": plan.layout if plan and plan.job_uuid == entry.uuid else None,
         "gate": gate(entry, plan),
         "checkpoints": checkpoints(entry, pointers),
+        "audit": audit(entry, pointers, spec),
         "error": error,
         "events": list(own.events) if own else [],
         "spec": dict(spec) if spec is not None else None,
@@ -145,6 +147,36 @@ def checkpoints(entry: JobEntry, pointers: CheckpointPointers | None) -> list[di
     return [asdict(pointer) | {"needs": list(pointer.needs)} for pointer in own]
 
 
+def audit(
+    entry: JobEntry, pointers: CheckpointPointers | None, spec: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """The horizon of the applied revision and the checkpoints with which audits may begin.
+
+    None without a horizon. `from_epoch` and `from_ms`: of the oldest one.
+    """
+    horizon_s = (spec or {}).get("audit", {}).get("horizon_s")
+    if horizon_s is None:
+        return None
+    own = pointers.every if pointers and pointers.job_uuid == entry.uuid else ()
+    oldest = own[-1] if own else None
+    return {
+        "horizon_s": horizon_s, "checkpoints": len(own),
+        "from_epoch": oldest.epoch if oldest is not None else None,
+        "from_ms": oldest.time_ms if oldest is not None else None,
+    }  # fmt: skip
+
+
+def _audit_text(shown: Mapping[str, Any]) -> str:
+    """The same as one line."""
+    horizon = f"horizon {duration(round(shown['horizon_s'] * 1000))}"
+    if shown["from_epoch"] is None:
+        return f"{horizon}, no checkpoint yet"
+    return (
+        f"{horizon}, {shown['checkpoints']} checkpoints from epoch {shown['from_epoch']} "
+        f"({time_text(shown['from_ms'])}) on"
+    )
+
+
 def next_step(job: str, kind: str) -> str:
     """The command to type after the job failed with an error of this kind."""
     otherwise = "`perseid logs {job}` has the traceback; `perseid jobs start {job}` tries again"
@@ -170,6 +202,7 @@ def as_text(shown: Mapping[str, Any]) -> list[str]:
     lines += [f"  gate        {_gate_text(shown['gate'])}"] if shown.get("gate") else []
     for saved in shown["checkpoints"]:
         lines.append(f"  checkpoint  epoch {saved['epoch']}, {saved['bytes']} bytes")
+    lines += [f"  audit       {_audit_text(shown['audit'])}"] if shown.get("audit") else []
     spec = shown["spec"] or {}
     for kind, word in (("sources", "reads"), ("sinks", "writes")):
         for name, block in spec.get(kind, {}).items():

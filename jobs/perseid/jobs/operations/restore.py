@@ -22,7 +22,7 @@ from perseid.errors import DamagedFile, PermanentError, RefusedError
 from perseid.jobs.model.trees import archive_path
 from perseid.jobs.operations import backup
 from perseid.jobs.operations.backup import Backup, JobBackup
-from perseid.records import Plan
+from perseid.records import CheckpointPointers, Plan
 from perseid.records.version import Build
 from perseid.registry import Registry, paths
 from perseid.registry import codec as entries
@@ -228,11 +228,18 @@ def archives(job: JobBackup) -> set[str]:
 
 
 def _nodes(job: JobBackup, generation: int) -> Mapping[str, str]:
-    """The job's nodes to be written: without an owner, with the new generation."""
+    """The job's nodes to be written: without an owner, with the new generation.
+
+    Without what is kept for audits: a backup has no copy of it.
+    """
     nodes, plan = {**job.nodes, "generation": str(generation)}, job.plan()
     if plan is not None:
         plan = replace(plan.handed_to(None, generation), reason="restored from a backup")
         nodes["plan"] = entries.encode(plan).decode()
+    pointers = job.pointers()
+    if pointers is not None:
+        pointers = CheckpointPointers(pointers.job_uuid, pointers.pointers)
+        nodes["checkpoint"] = entries.encode(pointers).decode()
     return nodes
 
 

@@ -362,6 +362,9 @@ class Placement(Document):
 class Audit(Document):
     """`audit:`."""
 
+    horizon: Annotated[float, _seconds("1m", "365d")] | None = Field(
+        default=None, description="a duration from 1m to 365d", examples=['"7d"']
+    )
     continuous: Annotated[float, BeforeValidator(units.share)] = Field(
         default=0.0, description=units.SHARE_EXPECTED, examples=['"1%"']
     )
@@ -401,5 +404,5 @@ class Top(Document):
         default=Placement(), description="a block of settings", examples=["{spread: 1}"]
     )
     audit: Audit = Field(
-        default=Audit(), description="a block of settings", examples=['{continuous: "1%"}']
+        default=Audit(), description="a block of settings", examples=['{horizon: "7d"}']
     )

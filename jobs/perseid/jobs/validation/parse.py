@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from perseid.jobs.model.problems import JobFileErrors, JobFileRefused, Problem, shown
 from perseid.jobs.model.spec import (
-    AuditSettings,
+    AuditSpec,
     CheckpointSpec,
     EpochSpec,
     ErrorsSpec,
@@ -179,7 +179,7 @@ def _spec(top: doc.Top, draft: checks.Draft) -> JobSpec:
         placement=PlacementSpec(
             spread=top.placement.spread, buffer_bytes=top.placement.bufferBytes
         ),
-        audit=AuditSettings(continuous=top.audit.continuous),
+        audit=AuditSpec(horizon_s=top.audit.horizon, continuous=top.audit.continuous),
     )
 
 

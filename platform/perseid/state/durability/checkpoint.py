@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -237,16 +237,20 @@ def checkpoints(store: Store, job: str, job_uuid: str) -> list[tuple[int, str]]:
     return sorted((int(m[1]), f"{top}/{m[0]}") for m in matches if m is not None)
 
 
-def collect(store: Store, job: str, job_uuid: str, live: Sequence[Manifest]) -> None:
+def collect(
+    store: Store, job: str, job_uuid: str, live: Sequence[Manifest],
+    spared: Collection[int] = (),
+) -> None:  # fmt: skip
     """Removes files older than all `live` checkpoints to which none of these refers.
 
-    A manifest is removed before its parts, so a half removed checkpoint is not complete.
+    All files of the epochs in `spared` stay. A manifest is removed before its parts, so a half
+    removed checkpoint is not complete.
     """
     kept = needed(live)
     keep_from_epoch = min(manifest.epoch for manifest in live)
     paths = store.list(job_folder(job, job_uuid))
     for epoch, folder in checkpoints(store, job, job_uuid):
-        if epoch >= keep_from_epoch:
+        if epoch >= keep_from_epoch or epoch in spared:
             continue
         inside = [path for path in paths if path.startswith(folder + "/")]
         for path in inside:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from perseid.jobs.model.spec import (
     MAIN,
+    AuditSpec,
     CheckpointSpec,
     EpochSpec,
     EventTimeSpec,
@@ -231,6 +232,7 @@ class Shape:
     drawn: str = ""  # a case of `operators`, next to the totals
     epoch_records: int = 0  # the limit of an epoch; 0: few
     epoch_bytes: int = 0  # the same; 0: none
+    horizon_s: float = 0.0  # of its audits; 0: none
 
     @classmethod
     def draw(cls, chance: random.Random) -> Shape:
@@ -355,6 +357,7 @@ class Shape:
                 max_bytes=self.epoch_bytes or EpochSpec().max_bytes,
             ),  # 10: often two in flight
             placement=PlacementSpec(spread=self.spread, buffer_bytes=self.buffer_bytes),
+            audit=AuditSpec(horizon_s=self.horizon_s or None),
         )
 
 

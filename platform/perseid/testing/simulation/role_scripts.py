@@ -1,4 +1,4 @@
-"""Scripted histories of replicas and gates."""
+"""Scripted histories of replicas and gates, and of a horizon of audits."""
 
 from __future__ import annotations
 
@@ -132,3 +132,26 @@ class Gated(Swarm):
         if plan is not None and plan.gate is not None and plan.gate.refused:
             raise Defect(f"a revision with the same results is refused: {plan.gate.refused}")
         return not switched
+
+
+@dataclass
+class Audited(Swarm):
+    """Revisions are applied, and the job outlives the horizon of its audits twice."""
+
+    name: ClassVar[str] = "audited"
+    SHAPE: ClassVar[Shape] = Shape(
+        workers=2, hosts=1, totals=2, relays=0, every_s=0.5, period_s=1.0, input_s=60.0,
+        horizon_s=20.0,
+    )  # fmt: skip
+
+    def __call__(self, simulation: Simulation, world: World) -> None:
+        super().__call__(simulation, world)
+        world.applies = Random(simulation.random.random())
+        simulation.after(world.shape.input_s, partial(self._look, world))
+
+    def _look(self, world: World) -> None:
+        if not world.horizon.audits or not world.kept.trims:
+            raise Defect(
+                f"{world.horizon.audits} epochs of a horizon were looked at, and its log was "
+                f"trimmed {world.kept.trims} times"
+            )

@@ -16,6 +16,7 @@ from perseid.testing.simulation import job, mishaps
 from perseid.testing.simulation.engine import Defect, Simulation
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.role_scripts import (
+    Audited,
     Diverging,
     DivergingAtDeath,
     Gated,
@@ -369,12 +370,13 @@ class PartLost:
 
 _KINDS = (
     LedgerCut, SourceCut, LateAnswers, Overtaken, Rescaled, Swarm, DamagedLogs, Corrected, Slow,
-    PartLost, Diverging, DivergingAtDeath, SlowReplica, Gated,
+    PartLost, Diverging, DivergingAtDeath, SlowReplica, Gated, Audited,
 )  # fmt: skip
 SCRIPTS: dict[
     str,
     type[
-        Corrected
+        Audited
+        | Corrected
         | DamagedLogs
         | Diverging
         | DivergingAtDeath

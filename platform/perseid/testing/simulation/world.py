@@ -21,6 +21,7 @@ from perseid.testing.simulation.check import Checker
 from perseid.testing.simulation.edges import Edges
 from perseid.testing.simulation.engine import Defect, Group, SimulatedClock, Simulation
 from perseid.testing.simulation.faults import Faults, Gates
+from perseid.testing.simulation.horizon import Horizon
 from perseid.testing.simulation.job import Shape
 from perseid.testing.simulation.judge import Judge
 from perseid.testing.simulation.kept import Kept
@@ -98,6 +99,9 @@ class World:
         self.judge = Judge(self.kafka, case) if case is not None else None
         self.registry = Registry(self.zookeeper.session())  # the user's, without faults
         self.kept = Kept(self.kafka, self.registry)
+        self.horizon = Horizon(
+            self.kafka, self.registry, self._whole, round(shape.horizon_s * 1000)
+        )
         self.edges = Edges(
             self.kafka, self.registry, self.checker.tokens_taken_back, self.gates.hit
         )
@@ -111,6 +115,8 @@ class World:
             self.roles.look()
         self.checker.look()
         self.kept.look()
+        if self.shape.horizon_s:
+            self.horizon.look()
         if self.shape.spread > 1:
             self.edges.look()
 
@@ -204,6 +210,7 @@ class World:
         archive = stored.value.archive if same_files else f"archive-{self.revisions}"
         self.renamed = self.renamed or same_files
         self.specs.setdefault(archive, self.shape.spec)
+        self.horizon.archives[f"r{self.revisions}"] = archive
         changed = replace(
             stored.value, revision=f"r{self.revisions}", archive=archive,
             counter=stored.value.counter + 1,
