@@ -133,6 +133,10 @@ FOUND_BY = {
     "horizons_hold_no_archives": 0,
     "horizons_begin_too_late": 0,
     "changes_of_revision_are_thinned_out": 0,
+    "approvals_take_anything": 0,
+    "approved_epochs_do_not_count": 0,
+    "differences_are_looked_at_too_late": 0,
+    "gates_count_what_died_with_them": 5,
 }
 
 

@@ -12,6 +12,7 @@ from perseid.clocks import ManualClock
 from perseid.errors import RefusedError
 from perseid.jobs.operations import applying, steering
 from perseid.jobs.operations.applying import Change, Cluster
+from perseid.jobs.operations.gated import Approval, Gating
 from perseid.jobs.repository import job_folders
 from perseid.records import JobEntry, JobFailures, JobStatus, Plan
 from perseid.registry import codec, paths
@@ -64,12 +65,14 @@ class World:
         return str(folder)
 
     @contextmanager
-    def prepared(self, repo: str, gate: int = 0) -> Iterator[list[Change]]:
+    def prepared(
+        self, repo: str, gate: int = 0, approval: Approval | None = None
+    ) -> Iterator[list[Change]]:
         with job_folders.validated(job_folders.find(repo)) as jobs:
-            yield applying.prepare(self.cluster, jobs, gate)
+            yield applying.prepare(self.cluster, jobs, Gating(gate, approval))
 
-    def apply(self, repo: str, gate: int = 0) -> Change:
-        with self.prepared(repo, gate) as changes:
+    def apply(self, repo: str, gate: int = 0, approval: Approval | None = None) -> Change:
+        with self.prepared(repo, gate, approval) as changes:
             (wanted,) = changes
             applying.perform(self.cluster, wanted)
             return wanted
@@ -110,10 +113,12 @@ class World:
         self.registry.coordination.write(Delete(paths.spec(name)))
 
 
-def refusal(world: World, repo: str, gate: int = 0) -> str:
+def refusal(
+    world: World, repo: str, gate: int = 0, approval: Approval | None = None
+) -> str:
     """The reason for which `repo` is refused; nothing is written."""
     before = dict(world.registry.jobs()), world.topics.list(), world.store.list()
-    with pytest.raises(RefusedError) as caught, world.prepared(repo, gate):
+    with pytest.raises(RefusedError) as caught, world.prepared(repo, gate, approval):
         raise AssertionError("not reached")
     assert (dict(world.registry.jobs()), world.topics.list(), world.store.list()) == before
     return str(caught.value)

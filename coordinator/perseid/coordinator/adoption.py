@@ -15,6 +15,7 @@ from perseid.coordinator import (
     checkpoints,
     corrections,
     epoch_ends,
+    gating,
     input_bytes,
     input_checks,
     timing,
@@ -73,7 +74,7 @@ def adopted(
             plan, loaded.generation, ledger_highest=max(loaded.ledger.values(), default=0)
         ),
         standby=job.standby.loaded(plan.replicas if plan is not None else (), workers),
-        gating=job.gating.loaded([plan.gated] if plan and plan.gated else (), workers),
+        gating=gating.loaded(job, plan, workers),
         checkpointing=Checkpointing(
             pointers=pointers if ours else None, begun_s=now.monotonic_s,
             timing=checkpointing.timing, trimmed_s=checkpointing.trimmed_s,

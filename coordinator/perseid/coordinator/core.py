@@ -317,9 +317,11 @@ def _loaded(state: ClusterState, job: JobState, loaded: ev.JobLoaded, now: Now) 
     if loaded.entry != job.entry:
         return job, [LoadJob(job.name, job.entry)]
     job = watermark.replay_reports(adopted(job, loaded, state.workers, now), loaded.progress)
+    job, actions = progress.gate_replayed(job, loaded.progress, now)
     if job.phase is not Phase.RESTORING:
-        return job, []
-    return progress.replayed(job, loaded.progress, now)
+        return job, actions
+    job, more = progress.replayed(job, loaded.progress, now)
+    return job, [*actions, *more]
 
 
 def _load_failed(job: JobState, event: ev.JobLoadFailed, now: Now) -> Step:

@@ -8,10 +8,15 @@ wanted revision, or none.
 Once enough epochs were equal the job wants the switch (`JobState.wants_switch`), which is an
 ordinary one. Another result, or code that fails, refuses the revision: nothing else of the job
 changes. Another apply or start (a new counter of the entry) replaces the gate.
+
+Epochs that were equal count on the next worker too, since each was compared once, and an equal
+result stays one. After a failure or a death, of which the revision may be the cause, they do not: a
+revision that ends its worker every few epochs would pass in parts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +37,7 @@ from perseid.errors import (
 )
 from perseid.errors.headline import headline
 from perseid.errors.texts import TEXT_MAX, cut
-from perseid.records import Assignment, Gate, Plan
+from perseid.records import WHOLE, Assignment, Gate, Plan
 from perseid.topics.records import EpochDone, EpochsEqual, FragmentState
 
 FAILURES_MAX = failing.TRIES_MAX  # in a row, of errors that are perhaps of its code
@@ -42,7 +47,6 @@ _OF_LOSSES = {  # permanent for a primary; a gate begins again at a newer checkp
 }
 NO_WORKER = "it needs a worker that has no copy of the job, and none is live"
 NO_CHECKPOINT = "it begins at the next checkpoint"
-SEVERAL = "a job of several fragments has no gate"
 
 Step = tuple[JobState, list[Action]]
 
@@ -58,44 +62,48 @@ def step(state: ClusterState, job: JobState, now: Now) -> Step:
         return _ended(job, plan)
     run = runs(job)
     if run is not None and run.owner not in state.workers and _lives(job, run):
-        ended = job.gating.ended(run.fragment, f"worker {run.owner} is gone")
-        job = replace(job, gating=ended)
+        ended = job.gating.ended(WHOLE, f"worker {run.owner} is gone")
+        job = replace(job, gating=_uncounted(job, ended))
     if job.gate_refused or job.gate_passed or (run is not None and _stays(state, job, run)):
         return job, []
     return _placed(state, job, plan, now)
 
 
 def _placed(state: ClusterState, job: JobState, plan: Plan, now: Now) -> Step:
-    why, name = _lacking(job, plan), plan.assignments[0].fragment
+    why = _lacking(job, plan)
     chosen = placement.for_gate(state, plan) if not why else None
     if chosen is None:
-        return _waits(job, name, why or NO_WORKER), []
+        return _waits(job, why or NO_WORKER), []
     gating = job.gating if job.gate is not None else Standby()  # failures of another revision
-    if now.monotonic_s < gating.of(name).retry_s:
+    known = gating.of(WHOLE)
+    if now.monotonic_s < known.retry_s:
         return job, []
     made = replace(
-        plan.gated_by(job.entry.counter, chosen, job.entry.archive, job.ownership.next_generation),
+        plan.gated_by(job.entry, chosen, job.ownership.next_generation, known.equal),
         checkpoints=job.kept, reason=f"gate of revision {job.entry.revision} on {chosen}",
     )  # fmt: skip
-    assert made.gate is not None
-    assert made.gate.run is not None
+    assert made.gated is not None
     job = replace(
-        job, gating=gating.placed(made.gate.run), ownership=job.ownership.planned(made)
-    ).with_events(f"gate: revision {job.entry.revision} runs muted on {chosen}")
+        job, gating=gating.placed(made.gated, equal=known.equal),
+        ownership=job.ownership.planned(made),
+    ).with_events(f"gate: revision {job.entry.revision} runs muted on {chosen}{_may(job)}")
     return job, [PutPlan(job.name, made)]
 
 
-def _waits(job: JobState, fragment: str, why: str) -> JobState:
-    if job.gating.of(fragment).why == why:
+def _may(job: JobState) -> str:
+    causes = len(job.entry.approved)
+    return f"; {causes} kinds of differences are approved" if causes else ""
+
+
+def _waits(job: JobState, why: str) -> JobState:
+    if job.gating.of(WHOLE).why == why:
         return job
-    job = replace(job, gating=job.gating.ended(fragment, why))
+    job = replace(job, gating=job.gating.ended(WHOLE, why))
     return job.with_events(f"gate: revision {job.entry.revision} waits: {why}")
 
 
 def _lacking(job: JobState, plan: Plan) -> str:
     """Why it may not be placed now; empty if it may."""
-    if len(plan.assignments) > 1:
-        return SEVERAL
     if job.switch.rewind_to is not None or job.phase is not Phase.RUNNING:
         return "the job does not run"
     newest = job.newest
@@ -125,6 +133,19 @@ def _lives(job: JobState, run: Assignment) -> bool:
     return job.gating.condition(run) is not Condition.WAITING
 
 
+def _uncounted(job: JobState, gating: Standby) -> Standby:
+    """It is compared from 0 on, unless enough epochs were equal before."""
+    return gating if job.gate_passed else gating.uncounted(WHOLE)
+
+
+def loaded(job: JobState, plan: Plan | None, live: Collection[str]) -> Standby:
+    """What is known of the gate of a plan that was read. `live`: the incarnations of workers."""
+    if plan is None or plan.gate is None or plan.gated is None:
+        return job.gating
+    known = job.gating.loaded([plan.gated], live)
+    return known.equal(WHOLE, plan.gate.equal) if plan.gated.owner in live else known
+
+
 # -- reports -------------------------------------------------------------------------------------
 
 
@@ -140,23 +161,23 @@ def reported(job: JobState, record: EpochDone | EpochsEqual | FragmentState, now
     if run is None or run.generation != record.generation or not _lives(job, run):
         return job, []
     if isinstance(record, EpochsEqual):
-        return _counted(job, run, record.epochs), []
-    gating, name = job.gating, run.fragment
-    running = gating.runs(name, min(record.epoch, job.chain.tip.epoch), job.done)
+        return _counted(job, record.epochs), []
+    gating = job.gating
+    running = gating.runs(WHOLE, min(record.epoch, job.chain.tip.epoch), job.done)
     if isinstance(record, EpochDone):
         return replace(job, gating=running), []
     events = [f"gate: {event}" for event in record.events]
     job = job.with_events(*(e for e in events if e not in job.health.events))
     if record.state == "failed":
-        return _failed(job, run, record, now)
+        return _failed(job, record, now)
     if record.state == "stopped":
-        return replace(job, gating=gating.ended(name, f"worker {run.owner} leaves")), []
+        return replace(job, gating=gating.ended(WHOLE, f"worker {run.owner} leaves")), []
     return replace(job, gating=running) if record.state in ("running", "repeated") else job, []
 
 
-def _counted(job: JobState, run: Assignment, epochs: int) -> JobState:
-    before = job.gate_passed
-    job = replace(job, gating=job.gating.equal(run.fragment, epochs))
+def _counted(job: JobState, epochs: int) -> JobState:
+    before, earlier = job.gate_passed, job.gate.equal if job.gate is not None else 0
+    job = replace(job, gating=job.gating.equal(WHOLE, earlier + epochs))
     if before or not job.gate_passed:
         return job
     wanted = job.entry.gate
@@ -164,13 +185,14 @@ def _counted(job: JobState, run: Assignment, epochs: int) -> JobState:
     return job if text in job.health.events[-1:] else job.with_events(text)
 
 
-def _failed(job: JobState, run: Assignment, record: FragmentState, now: Now) -> Step:
+def _failed(job: JobState, record: FragmentState, now: Now) -> Step:
     text = record.error or "it failed without a reason"
     kind = record.error_kind
     if kind == Diverged.__name__:
         return _refused(job, text)
-    job = replace(job, gating=job.gating.failed(run.fragment, job.done, now.monotonic_s, text))
-    again = job.gating.of(run.fragment).failures >= FAILURES_MAX
+    failed = job.gating.failed(WHOLE, job.done, now.monotonic_s, text)
+    job = replace(job, gating=_uncounted(job, failed))
+    again = job.gating.of(WHOLE).failures >= FAILURES_MAX
     if (record.permanent and kind not in _OF_LOSSES) or (kind in _OF_CODE and again):
         return _refused(
             job,
@@ -200,7 +222,7 @@ def shown(job: JobState) -> dict[str, Any] | None:
     if not job.wants_gate:
         return None
     run, refused = runs(job), job.gate_refused
-    known = job.gating.of(run.fragment if run is not None else _name(job))
+    known = job.gating.of(WHOLE)
     lives = run is not None and _lives(job, run)
     state = (
         "refused" if refused else "switching" if job.gate_passed
@@ -212,7 +234,3 @@ def shown(job: JobState) -> dict[str, Any] | None:
         "worker": run.owner if run is not None else None,
         "reason": refused or ("" if lives else known.why) or None,
     }  # fmt: skip
-
-
-def _name(job: JobState) -> str:
-    return job.ownership.primaries[0].fragment

@@ -26,6 +26,7 @@ from perseid.coordinator.totals import Totals
 from perseid.jobs.model.layout import Layout, build
 from perseid.jobs.model.spread import Spread, spread_of
 from perseid.records import (
+    WHOLE,
     CheckpointPointer,
     Gate,
     JobEntry,
@@ -105,9 +106,7 @@ class JobState:
     @property
     def gate_equal(self) -> int:
         """How many epochs of the wanted revision were equal to those of the running one."""
-        run = self.gate.run if self.gate is not None else None
-        known = self.gating.of(run.fragment) if run is not None else None
-        return known.equal if known and run and known.generation == run.generation else 0
+        return self.gating.of(WHOLE).equal if self.gate is not None else 0
 
     @property
     def gate_passed(self) -> bool:

@@ -86,6 +86,18 @@ def _is_fenced(record: FragmentState) -> bool:
     return record.error_kind == FencedError.__name__
 
 
+def gate_replayed(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> Step:
+    """Applies the reports of a gate, which runs also while its job waits for a worker."""
+    actions: list[Action] = []
+    for record in records:
+        if record.job_uuid != job.entry.uuid or job.phase not in _ACTIVE:
+            continue
+        if isinstance(record, EpochDone | EpochsEqual | FragmentState):
+            job, more = gating.reported(job, record, now)
+            actions += more
+    return job, actions
+
+
 def replayed(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> Step:
     """Applies each owner's last report to a job that has just been loaded; older ones are outdated.
 
@@ -97,12 +109,6 @@ def replayed(job: JobState, records: tuple[ProgressRecord, ...], now: Now) -> St
         if isinstance(r, EpochDone | FragmentState) and _of_owner(job, r) and _has_state(r)
     ]  # fmt: skip
     actions: list[Action] = []
-    for record in records:
-        if record.job_uuid != job.entry.uuid:
-            continue
-        if isinstance(record, EpochDone | EpochsEqual | FragmentState):
-            job, more = gating.reported(job, record, now)
-            actions += more
     for own in job.plan.replicas if job.plan is not None else ():
         found = [r for r in reports if r.fragment == own.name]
         if found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,8 @@ from perseid.cli import audit_runs, output
 from perseid.cli import jobs as job_verbs
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+NOT_VERIFIED = "signed, not verified"
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A report, as JSON or signed.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="Of `perseid audits list`.")]
@@ -99,17 +102,13 @@ def show(
 ) -> None:
     """Print a report in another form; --json is --format json."""
     from perseid.errors import UsageError
-    from perseid.replay import signing
     from perseid.replay.reports import FORMS, from_json
 
     form = "json" if as_json else form
     if form not in FORMS:
         raise UsageError(f"--format {form[:20]!r}: expected {', '.join(FORMS)}")
-    text = _text(file)
-    if key:
-        text = signing.verify(text, [signing.public_key(path) for path in key]).report
-    elif _is_envelope(text):
-        text = signing.unverified(text)
+    text, signature = report_of(file, key or ())
+    if signature == NOT_VERIFIED:
         output.note(f"perseid: the signature of {file} was not verified; --key verifies it")
     output.lines([FORMS[form].text(from_json(text)).removesuffix("\n")])
 
@@ -167,6 +166,17 @@ def cancel(id_: Id, data: output.Data = None, as_json: output.Json = False) -> N
     with job_verbs.connected(data) as cluster:
         over = audits.cancel(cluster.registry, cluster.clock, id_, audit_runs.user())
     audit_runs.show(over, as_json=as_json)
+def report_of(file: Path, keys: Sequence[Path]) -> tuple[str, str]:
+    """The report in a file as JSON, and whether it is signed. `keys`: verify it with these."""
+    from perseid.replay import signing
+
+    text = _text(file)
+    if keys:
+        found = signing.verify(text, [signing.public_key(path) for path in keys])
+        return found.report, f"signed by key {found.key_id}"
+    if _is_envelope(text):
+        return signing.unverified(text), NOT_VERIFIED
+    return text, "unsigned"
 
 
 def _is_envelope(text: str) -> bool:

@@ -93,20 +93,26 @@ def apply(
     epochs: Annotated[
         int, typer.Option(help="With a gate: so many epochs have to be equal.", min=1)
     ] = 20,
+    approve: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With a gate: what this report lists may differ."),
+    ] = None,
+    key: Annotated[
+        list[Path] | None, typer.Option("--key", help="Verify that report first, with this key.")
+    ] = None,
 ) -> None:
     """Validate all jobs of a repository, show the difference, then change what runs."""
-    from perseid.errors import UsageError
+    from perseid.cli import approvals
     from perseid.jobs.operations import applying
     from perseid.jobs.repository import job_folders
 
-    if gate not in {"", "audit"}:
-        raise UsageError(f"--gate {gate[:40]!r}: expected audit, which compares the outputs")
+    wanted_gate = approvals.gating(gate, epochs, approve, key or ())
     wait_s = timeout if timeout is not None else 600.0 if gate else 60.0
     with (
         connected(data) as cluster,
         job_folders.validated(job_folders.find(repo)) as jobs,
     ):
-        changes = applying.prepare(cluster, jobs, epochs if gate else 0)
+        changes = applying.prepare(cluster, jobs, wanted_gate)
         if not as_json:
             output.lines(line for wanted in changes for line in _change_text(wanted))
         results = []

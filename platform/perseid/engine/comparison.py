@@ -7,7 +7,8 @@ records, and their checksum. What has no counterpart, since the other side is be
 dropped.
 
 An epoch that every ledger partition has compared, and that has outputs, is counted as equal: a gate
-needs a number of them. An epoch without outputs shows nothing of a revision.
+needs a number of them. An epoch without outputs shows nothing of a revision. A partition's epoch of
+which all differences are approved counts as equal.
 
 A claim (`coordinator.ledger_claims`) repeats a ledger's last record without its outputs. After that
 record it does not count. Where the ledger may have been read too late for that record, a record
@@ -16,8 +17,9 @@ without outputs may be a claim, and shows nothing.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -39,8 +41,9 @@ OF_REPLICA = (
 )
 OF_GATE = (
     "the new revision has made {made}, and the running one has committed {committed}. The job "
-    "stays as it is: correct the new revision and apply it again with `--gate audit`, or, if it is "
-    "to give other results, apply it without"
+    "stays as it is: correct the new revision and apply it again with `--gate audit`. If it is to "
+    "give other results, look at them with `perseid replay JOB --rev REPO --report FOLDER` and "
+    "apply it with `--approve FOLDER/audit.json`, or without a gate"
 )
 
 Side = TypeVar("Side", "Made", "SinkWindow")
@@ -109,6 +112,17 @@ class Comparison:
         wanted = (t for t in self._layout.ledger_tasks if self._waits(self._partitions[t.gid]))
         return tuple(t.ledger for t in wanted if t.ledger is not None)
 
+    @property
+    def compared_to(self) -> float:
+        """A token offset: of all earlier ones nothing that was made waits for a ledger."""
+        waiting = (mine.made[0].token_offset for mine in self._partitions.values() if mine.made)
+        return min(waiting, default=math.inf)
+
+    def approved(self, found: Iterable[Unequal]) -> None:
+        """These differences count as none: all of one partition's epoch at once."""
+        for token_offset, *_ in sorted({(u.token_offset, u.operator, u.partition) for u in found}):
+            self._count(token_offset, some=True)
+
     def ran(self, order: EpochOrder, done: TaskReport) -> list[Unequal]:
         """What the tasks of a muted epoch have made; what is found to differ, in order."""
         found: list[Unequal] = []
@@ -160,13 +174,14 @@ class Comparison:
     def _waits(mine: _Partition) -> bool:
         return bool(mine.made) and not mine.committed
 
-    def _count(self, made: _Epoch[Made]) -> None:
-        compared, some = self._open.pop(made.token_offset, (0, False))
-        now = compared + 1, some or bool(made.outputs)
+    def _count(self, token_offset: int, *, some: bool) -> None:
+        """One partition's epoch is equal; `some`: it has outputs."""
+        compared, before = self._open.pop(token_offset, (0, False))
+        now = compared + 1, before or some
         if now[0] == len(self._partitions):
             self.equal += now[1]
             return
-        self._open[made.token_offset] = now
+        self._open[token_offset] = now
         while len(self._open) > WAITING_MAX:  # a part of these was dropped
             del self._open[min(self._open)]
 
@@ -186,7 +201,7 @@ class Comparison:
             if total(made.outputs.get(place)) != total(committed.outputs.get(place))
         ]  # fmt: skip
         if not unequal:
-            self._count(made)
+            self._count(made.token_offset, some=bool(made.outputs))
         return unequal
 
 
@@ -199,6 +214,15 @@ def diverged(found: Unequal, text: str = OF_REPLICA) -> Diverged:
     """The error that ends a replica or a gate."""
     return Diverged(
         f"{found}: " + text.format(made=shown(found.made), committed=shown(found.committed))
+    )
+
+
+def unapproved(found: Unequal, refused: str) -> Diverged:
+    """The error that ends a gate with approved differences; `refused`: what is not approved."""
+    return Diverged(
+        f"{found}: {refused}, which is not approved. The job stays as it is: correct the new "
+        "revision and apply it again, or look at what differs with `perseid replay JOB --rev REPO "
+        "--report FOLDER` and approve that report with `--approve FOLDER/audit.json`"
     )
 
 

@@ -60,6 +60,18 @@ class WorkerInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ApprovedCause:
+    """Differences that a user has approved: of one operator, kind and set of columns.
+
+    `kind`, `fields`: as an audit lists them (`perseid.replay.findings.Cause`).
+    """
+
+    operator: str
+    kind: str
+    fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class JobEntry:
     """What the user wants: written by the command line, read by the coordinator.
 
@@ -71,7 +83,8 @@ class JobEntry:
     to other workers at once. These two change nothing else, so `counter` stays. `writes`: the
     topics that the revision writes, and whether every record marks its job; None: only the archive
     shows them. `gate`: so many epochs of the revision have to be equal to those of the running one
-    before the job switches to it; 0: it switches at once.
+    before the job switches to it; 0: it switches at once. `approved`: differences that a gate takes
+    for none.
     """
 
     name: str
@@ -87,6 +100,7 @@ class JobEntry:
     rebalance_until_ms: int | None = None
     writes: dict[str, bool] | None = None
     gate: int = 0
+    approved: tuple[ApprovedCause, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +187,7 @@ class Assignment:
     worker may run the fragment. Of a partition the highest `generation` is valid. `from_epoch`:
     the fragment runs the epochs above it. `split`: the only one that it reads of each token; None:
     all splits. `log`: which copy of the state logs it has, MAIN or PAIR; APART for a gate.
-    `archive`: whose code a gate runs; None: the plan's.
+    `archive`: whose code a gate runs; None: the plan's. `approved`: see JobEntry, of a gate.
     """
 
     fragment: str
@@ -185,6 +199,7 @@ class Assignment:
     split: int | None = None
     log: str = MAIN
     archive: str | None = None
+    approved: tuple[ApprovedCause, ...] = ()
 
     @property
     def muted(self) -> bool:
@@ -202,15 +217,17 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The comparison of the wanted revision with the running one, of a job that is one fragment.
+    """The comparison of the wanted revision with the running one.
 
-    `counter`: of the JobEntry that asks for it. `run`: who runs the wanted revision, None while
-    no worker may. `refused`: why the job stays as it is; empty while that is open.
+    `counter`: of the JobEntry that asks for it. `run`: who runs the wanted revision, as one
+    fragment, None while no worker may. `refused`: why the job stays as it is; empty while that is
+    open. `equal`: epochs that were equal before `run`, on workers that have left.
     """
 
     counter: int
     run: Assignment | None = None
     refused: str = ""
+    equal: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,15 +338,13 @@ class Plan:
         based = other.based_on(newest.epoch, newest.token_offset)
         return replace(based, checkpoints=(newest,))
 
-    def gated_by(self, counter: int, owner: str, archive: str, generation: int) -> Plan:
-        """With a gate for the entry of that counter, whose revision `owner` runs.
-
-        ValueError for a plan of several fragments.
-        """
-        run = replace(
-            self.only, role=GATE, owner=owner, generation=generation, log=APART, archive=archive
-        )
-        return replace(self, generation=generation, gate=Gate(counter, run))
+    def gated_by(self, entry: JobEntry, owner: str, generation: int, equal: int = 0) -> Plan:
+        """With a gate of that entry, whose revision `owner` runs: all operator partitions."""
+        run = Assignment(
+            WHOLE, None, owner, generation, GATE, self.base_epoch, log=APART,
+            archive=entry.archive, approved=entry.approved,
+        )  # fmt: skip
+        return replace(self, generation=generation, gate=Gate(entry.counter, run, equal=equal))
 
     def _with_gate_apart(self) -> Plan:
         """Without who runs a gate, if that worker has a copy of the job: two revisions' code."""

@@ -22,7 +22,7 @@ from perseid.errors import PermanentError, PerseidError, RetryableError
 from perseid.errors.texts import cut, text_of
 from perseid.jobs.model import assignments
 from perseid.jobs.model.spread import spread_of
-from perseid.records import WHOLE, Plan
+from perseid.records import GATE, WHOLE, Plan
 from perseid.worker import opening
 from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.dataflow.failures import classify
@@ -211,9 +211,17 @@ class Fragment:
         context = opening.context_of(
             plan, self.deployment, local_cores(self.spark.sparkContext.master or ""), self.cache,
             held, incarnation=self.incarnation, token=self._token,
+            outputs=str(self.scratch / f"{self.name}-outputs") if plan.only.approved else "",
         )  # fmt: skip
         spec = flow.spec_of(context.job_folder)
-        refuse_other_cut(plan.job, plan.only, spread_of(spec, flow.whole_layout(context)))
+        if plan.only.role != GATE:  # which is one fragment, whatever the job's are
+            refuse_other_cut(plan.job, plan.only, spread_of(spec, flow.whole_layout(context)))
+        if context.outputs and not context.lanes:
+            raise PermanentError(
+                f"job {plan.job}: a gate with approved differences reads what its tasks have made, "
+                f"and {self.spark.sparkContext.master} may have that on several hosts; run it on "
+                "workers with a local master, or apply the revision without a gate"
+            )
         if flow.graph_of(context).feedback and not context.lanes:
             raise PermanentError(
                 f"job {plan.job} has feedback edges, which read the state logs of all operator "

@@ -469,6 +469,7 @@ class Auditor:
             version=this_build().version,
             environment=dict(facts.environment),
             recorded=dict(facts.recorded),
+            archive=subject.audited.archive,
         )
 
 

@@ -135,6 +135,7 @@ class Bisection:
 class Audit:
     """One audit. `revision` made the committed outputs, `audited` is the one that ran again.
 
+    `archive`: the SHA-256 of the audited files.
     `base`: "checkpoint <epoch>" or "scratch". `reasons`: sentences for users, the first explains
     the verdict. `environment`: of this run, `recorded`: of the revision ({} if unknown).
     `states`: for each checkpoint in the range. `bisection`: the search whose last word it is.
@@ -164,6 +165,7 @@ class Audit:
     recorded: dict[str, str] = field(default_factory=dict)
     redacted: bool = False
     bisection: Bisection | None = None
+    archive: str = ""
     format: int = FORMAT
 
     @property

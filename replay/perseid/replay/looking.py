@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from perseid.topics.records import SinkWindow
 
 WINDOWS_MAX = 2_000  # that are looked at record by record in one audit
-_NONE = pa.array([], pa.binary())
+NONE = pa.array([], pa.binary())
 
 
 class Look:
@@ -68,7 +68,7 @@ class Look:
     def _differs(self, one: Unequal, near: list[SinkWindow]) -> bool:
         place = Place(one.operator, one.partition, one.epoch, one.topic, one.topic_partition)
         made = kept(self._outputs, one.epoch, one.operator, one.partition)
-        mine = _rows(made.get((one.topic, one.topic_partition), (_NONE, _NONE)))
+        mine = _rows(made.get((one.topic, one.topic_partition), (NONE, NONE)))
         theirs = self._committed(one, near, mine)
         if isinstance(theirs, NotThere):
             self._why.setdefault(one.topic, theirs.text)
@@ -83,7 +83,7 @@ class Look:
 
     def _committed(self, one: Unequal, near: list[SinkWindow], mine: Rows) -> Rows | NotThere:
         if one.committed is None:
-            return Rows(_NONE, _NONE, np.array([], np.int64))
+            return Rows(NONE, NONE, np.array([], np.int64))
         if self._looked.total() >= WINDOWS_MAX:
             return NotThere("mixed", f"{WINDOWS_MAX} windows were looked at, and no more")
         return committed(self._reader, one.committed, near, mine)

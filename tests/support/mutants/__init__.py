@@ -69,6 +69,9 @@ LOSSES_AND_ERRORS = Corrected(switch=0.1, kill_worker=0.003, kafka_unanswered=0.
 RETRIED_SENDS = Swarm(switch=0.02, kafka_lost=0.1, kafka_unanswered=0.1)
 DIVERGING = Diverging(switch=0.02)
 REVISED = Gated(switch=0.02, revised=True)
+APPROVED = replace(REVISED, approves="total")
+OTHERWISE_APPROVED = replace(REVISED, approves="key")
+GATES_DIE = Gated(switch=0.02, kill_worker=0.01)
 AT_DEATH = DivergingAtDeath(switch=0.02)
 # Jobs with an operator more; its state is restored from logs and checkpoints, and redistributed.
 RESTORED = Swarm(switch=0.02, kill_worker=0.006, erase_state=0.3, asks=True)
@@ -218,6 +221,10 @@ PLANTED: dict[str, Planted] = {
         Planted(replicas.replicas_that_had_diverged_keep_their_log, Diverging.SHAPE, AT_DEATH),
         *(Planted(mutant, Gated.SHAPE, REVISED) for mutant in _GATED),
         *(Planted(mutant, Audited.SHAPE, Audited(switch=0.02)) for mutant in _AUDITED),
+        Planted(gates.approvals_take_anything, Gated.SHAPE, OTHERWISE_APPROVED),
+        Planted(gates.approved_epochs_do_not_count, Gated.SHAPE, APPROVED),
+        Planted(gates.differences_are_looked_at_too_late, Gated.SHAPE, APPROVED),
+        Planted(gates.gates_count_what_died_with_them, Gated.SHAPE, GATES_DIE),
         Planted(edges.attempts_are_mixed, play=buffered.run),
         Planted(edges.buffers_are_trimmed_after_the_newest, play=buffered.run),
     )

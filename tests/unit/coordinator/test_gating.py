@@ -9,11 +9,13 @@ import pytest
 from perseid.coordinator import gating, view
 from perseid.coordinator.lifecycle import Phase
 from perseid.errors import Diverged
-from perseid.records import APART, GATE, Assignment, Gate
+from perseid.records import APART, GATE, WHOLE, ApprovedCause, Assignment, Gate
 from perseid.topics.records import EpochsEqual, FragmentState
 from support.coordinator import Leader, World, job_spec
 from support.coordinator_steps import leading, one_job, run, want
 from support.replicated_job import PROTECTED
+from support.spread_job import leading as spread_leading
+from support.spread_job import spread_world
 
 JOB = "wordcount"
 EPOCHS = 3
@@ -201,7 +203,10 @@ def test_a_primary_that_comes_to_its_worker_ends_it_until_there_is_another() -> 
     world.workers.append("w3-1")
     leader.look()
     assert runs(world).owner == "w3-1"
-    assert leader.job().gate_equal == 0, "the comparison begins again"
+    assert leader.job().gate_equal == EPOCHS - 1
+    equal(world, leader, 1)
+    run(world, leader, 3)
+    assert world.plans[JOB].archive == "archive-2"
 
 
 def test_it_is_placed_again_when_its_worker_is_gone_or_leaves() -> None:
@@ -213,6 +218,93 @@ def test_it_is_placed_again_when_its_worker_is_gone_or_leaves() -> None:
     assert second.owner not in {first.owner, "w1-1"}
     assert second.generation > first.generation
     assert world.plans[JOB].only.generation == 1, "the job does not notice"
+
+
+def test_what_was_equal_counts_on_the_next_worker_and_under_the_next_leader() -> None:
+    world, leader = gated("w1-1", "w2-1", "w3-1")
+    reports(world, leader, "running")
+    equal(world, leader, EPOCHS - 1)
+    first = runs(world).owner
+    reports(world, leader, "stopped")
+    assert runs(world).owner != first
+    assert gate(world).equal == EPOCHS - 1
+    again = Leader(world)
+    again.look()
+    run(world, again, 2)
+    assert shown(again)["equal"] == EPOCHS - 1
+    reports(world, again, "running")
+    equal(world, again, 1)
+    run(world, again, 3)
+    assert world.plans[JOB].archive == "archive-2"
+
+
+@pytest.mark.parametrize("ends", ["dies", "fails"])
+def test_after_a_death_or_a_failure_it_is_compared_from_0_on(ends: str) -> None:
+    world, leader = gated("w1-1", "w2-1", "w3-1")
+    reports(world, leader, "running")
+    equal(world, leader, EPOCHS - 1)
+    if ends == "dies":
+        world.workers.remove(runs(world).owner or "")
+        leader.look()
+    else:
+        reports(world, leader, "failed", error_kind="ProcessDied", error="killed")
+        leader.tick(120)
+    assert (gate(world).equal, shown(leader)["equal"]) == (0, 0)
+    reports(world, leader, "running")
+    equal(world, leader, 1)
+    run(world, leader, 3)
+    assert world.plans[JOB].archive == "archive-1"
+
+
+def test_a_death_after_enough_epochs_changes_nothing() -> None:
+    world, leader = gated("w1-1", "w2-1", "w3-1")
+    reports(world, leader, "running")
+    world.progress[JOB].append(EpochsEqual("u1", runs(world).generation, EPOCHS))
+    world.workers.remove(runs(world).owner or "")
+    leader.listen()
+    leader.look()
+    assert leader.job().gate_equal == EPOCHS
+    run(world, leader, 3)
+    assert world.plans[JOB].archive == "archive-2"
+
+
+def test_approved_differences_are_in_its_assignment() -> None:
+    world, leader = gated()
+    causes = (ApprovedCause("counts", "value", ("n",)),)
+    want(world, leader, archive="archive-3", revision="r3", gate=EPOCHS, approved=causes)
+    world.programs["archive-3"] = job_spec()
+    run(world, leader, 3)
+    assert runs(world).approved == causes
+    (seen,) = world.plans[JOB].for_worker("w2-1")
+    assert seen.only.approved == causes
+    assert world.plans[JOB].only.approved == ()
+
+
+def test_a_job_of_several_fragments_is_compared_as_one() -> None:
+    world = spread_world(4)
+    leader = spread_leading(world)
+    world.programs["archive-2"] = world.programs["archive-1"]
+    entry = replace(
+        world.entries[JOB], archive="archive-2", revision="r2", gate=EPOCHS,
+        counter=world.entries[JOB].counter + 1,
+    )  # fmt: skip
+    world.entries[JOB] = entry
+    leader.look()
+    for _ in range(5):
+        world.produce(0, 5, "a")
+        leader.poll()
+        world.run()
+        leader.listen()
+        leader.tick(1)
+    assert shown(leader)["reason"] == gating.NO_WORKER, "each has a fragment of the job"
+    world.workers.append("w9-1")
+    leader.look()
+    own = runs(world)
+    assert (own.owner, own.fragment, own.gids, own.split) == ("w9-1", WHOLE, None, None)
+    reports(world, leader, "running")
+    assert shown(leader)["state"] == "comparing"
+    equal(world, leader, EPOCHS)
+    assert leader.job().wants_switch
 
 
 @pytest.mark.parametrize("kind", ["RetryableError", "FencedError", "ReplayDataLost"])

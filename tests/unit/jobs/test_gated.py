@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from perseid.jobs.operations import report, steering, verbs
-from perseid.records import Gate, Plan
+from perseid.jobs.operations.gated import Approval
+from perseid.records import ApprovedCause, Gate, Plan
 from perseid.registry import codec, paths
 from support.applied_jobs import CODE, World, refusal
 
@@ -52,6 +53,39 @@ def test_the_same_revision_without_a_gate_is_a_change_until_it_runs(world: World
     assert world.apply(world.write(code=OTHER)).action == "change"
     assert world.entry().gate == 0
     assert world.apply(world.write(code=OTHER)).action == "unchanged"
+
+
+CAUSES = (ApprovedCause("o", "value", ("n",)),)
+
+
+def approval(world: World, archive: str, **changes: str) -> Approval:
+    return replace(Approval("job", world.entry().uuid, archive, CAUSES), **changes)  # type: ignore[arg-type]
+
+
+def archive_of(world: World, repo: str) -> str:
+    with world.prepared(repo, EPOCHS) as (wanted,):
+        return wanted.entry.archive
+
+
+def test_approved_differences_are_written_with_the_gate_they_are_for(world: World) -> None:
+    repo = world.write(code=OTHER)
+    given = approval(world, archive_of(world, repo))
+    world.apply(repo, EPOCHS, given)
+    assert world.entry().approved == CAUSES
+    world.apply(world.write(code=OTHER + "#"), EPOCHS)
+    assert world.entry().approved == (), "of the revision before"
+
+
+def test_a_report_of_anything_else_approves_nothing(world: World) -> None:
+    repo = world.write(code=OTHER)
+    own = archive_of(world, repo)
+    for given, text in (
+        (approval(world, "0" * 64), "the approved report is of another revision (archive 00000000"),
+        (approval(world, ""), "(archive ?, "),
+        (approval(world, own, job_uuid="u0"), "is of an earlier job of that name"),
+        (approval(world, own, job="jib"), "is of job jib, which is not applied here"),
+    ):
+        assert text in refusal(world, repo, EPOCHS, given)
 
 
 def test_a_refused_revision_is_compared_again(world: World) -> None:
@@ -138,5 +172,9 @@ def test_the_answer_waits_while_epochs_are_compared(world: World) -> None:
 def test_a_plan_with_a_gate_is_read_as_it_was_written(world: World) -> None:
     plan = world.registry.plan("job")
     assert plan is not None
-    gated = plan.gated_by(2, "w2-1", "archive-2", 7)
+    causes = (ApprovedCause("o", "value", ("n",)), ApprovedCause("o", "missing"))
+    entry = replace(world.entry(), archive="archive-2", approved=causes)
+    gated = plan.gated_by(entry, "w2-1", 7, 3)
+    assert gated.gate is not None
+    assert gated.gate.equal == 3
     assert codec.decode(codec.encode(gated), Plan, "a plan") == gated

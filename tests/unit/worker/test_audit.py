@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from perseid.engine.comparison import WAITING_MAX
+from perseid.engine.comparison import WAITING_MAX, Unequal
 from perseid.engine.order import EpochOrder
 from perseid.engine.task_report import PartitionReport, TaskReport
 from perseid.errors import Diverged, PermanentError, ReplayDataLost, RetryableError
 from perseid.jobs.model.layout import build
-from perseid.records import Plan
+from perseid.records import JobEntry, Plan
 from perseid.testing.kafka import (
     FakeColumnReader,
     FakeLogReader,
@@ -25,7 +25,7 @@ from perseid.testing.kafka import (
 from perseid.topics import names
 from perseid.topics.columns import Records
 from perseid.topics.ledger import LedgerReader
-from perseid.topics.records import Token
+from perseid.topics.records import SinkWindow, Token
 from perseid.topics.transactions import SinkBatch
 from perseid.worker.sink import audit
 from perseid.worker.sink.audit import LedgerAudit
@@ -310,3 +310,103 @@ def test_it_begins_after_what_is_committed(
     monkeypatch.setattr(pair.topics, "ends", noted)
     pair.begun()
     assert [next(iter(found))[0] for found in asked] == [LEDGER, TOKENS]
+
+
+@dataclass
+class Approving:
+    """Approves what differs in partition 0. `asked`: what it was asked about, and what is near."""
+
+    asked: list[tuple[int, int, set[int]]] = field(default_factory=list)
+    kept_from: int = 0
+    failing: Exception | None = None
+
+    def refused(self, one: Unequal, near: Sequence[SinkWindow]) -> str:
+        if self.failing is not None:
+            raise self.failing
+        self.asked.append((one.epoch, one.partition, {window.count for window in near}))
+        return "" if one.partition == 0 else "another value of n"
+
+    def forget(self, before_epoch: int) -> None:
+        self.kept_from = before_epoch
+
+
+def gated(pair: Pair, approval: Approving) -> LedgerAudit:
+    entry = JobEntry("job", "u", "r2", "archive-2", "running", 2, 0, gate=3)
+    plan = PLAN.gated_by(entry, "w3-a", 7)
+    assert plan.gated is not None
+    return LedgerAudit(plan.of_one(plan.gated), LAYOUT, pair.reader, pair.topics, approval)
+
+
+def differing(pair: Pair, epoch: int, partition: int = 0) -> tuple[EpochOrder, TaskReport]:
+    """What that partition has made is another value than all have committed."""
+    order, same = pair.make(epoch, b"a", b"b")
+    _, other = pair.make(epoch, b"a", b"B")
+    mine = {t.gid for t in TASKS if t.partition == partition}
+    made = {
+        gid: (other if gid in mine else same).partitions[gid] for gid in same.partitions
+    }
+    return order, TaskReport(epoch, partitions=made)
+
+
+def test_epochs_of_which_all_differences_are_approved_count_as_equal(pair: Pair) -> None:
+    approval = Approving()
+    audit = gated(pair, approval)
+    audit.ran(*pair.make(1, b"a", b"b"))
+    audit.ran(*differing(pair, 2))
+    pair.commit(1, b"a", b"b")
+    pair.commit(2, b"a", b"b")
+    assert audit.look()
+    assert audit.equal == 2
+    assert {epoch for epoch, _, _ in approval.asked} == {2}
+    assert approval.asked[0][2] == {2}, "records of windows of that epoch and its neighbours"
+
+
+def test_an_epoch_is_judged_once_all_ledgers_have_it(pair: Pair) -> None:
+    approval = Approving()
+    audit = gated(pair, approval)
+    audit.ran(*differing(pair, 1))
+    pair.primary[0].commit(1, 1, 5, batches((b"a", b"b")))
+    assert audit.look()
+    assert (approval.asked, audit.equal) == ([], 0)
+    for sink in pair.primary[1:]:
+        sink.commit(1, 1, 5, batches((b"a", b"b")))
+    assert audit.look()
+    assert (len(approval.asked), audit.equal) == (1, 1)
+
+
+def test_a_difference_that_is_not_approved_ends_the_gate_with_its_place(pair: Pair) -> None:
+    audit = gated(pair, Approving())
+    pair.commit(1, b"a", b"b")
+    audit.ran(*differing(pair, 1, partition=1))  # the ledger is ahead: no epoch waits for a look
+    with pytest.raises(
+        Diverged,
+        match=r"operator \w+, partition 1, epoch 1, out\[\d\]: another value of n, which is not "
+        r"approved\. The job stays as it is",
+    ):
+        audit.look()
+    assert audit.equal == 0
+
+
+def test_what_cannot_be_read_now_is_judged_later(pair: Pair) -> None:
+    approval = Approving(failing=RetryableError("away"))
+    audit = gated(pair, approval)
+    audit.ran(*differing(pair, 1))
+    pair.commit(1, b"a", b"b")
+    assert not audit.look()
+    assert (audit.judged(), audit.equal) == ([], 0)
+    approval.failing = None
+    assert audit.look()
+    assert audit.equal == 1
+
+
+def test_outputs_are_kept_until_they_are_compared(pair: Pair) -> None:
+    approval = Approving()
+    audit = gated(pair, approval)
+    for epoch in (1, 2, 3):
+        audit.ran(*differing(pair, epoch))
+    assert audit.look()
+    assert approval.kept_from == 1
+    pair.commit(1, b"a", b"b")
+    pair.commit(2, b"a", b"b")
+    assert audit.look()
+    assert (approval.kept_from, audit.equal) == (3, 2)

@@ -35,7 +35,7 @@ class Follower:
     why: str = ""
     placed_at: int = 0
     missed: int = 0
-    equal: int = 0  # of a gate: epochs
+    equal: int = 0  # of a gate: epochs, with those of earlier workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class Standby:
         found = self.of(replica.fragment)
         return found.condition if found.generation == replica.generation else Condition.WAITING
 
-    def placed(self, replica: Assignment, primary_done: int = 0) -> Standby:
-        """A new one restores."""
+    def placed(self, replica: Assignment, primary_done: int = 0, equal: int = 0) -> Standby:
+        """A new one restores. `equal`: epochs of a gate that count already."""
         return self._with(
             replica.fragment, generation=replica.generation, condition=Condition.RESTORING,
-            done=replica.from_epoch, why="", placed_at=primary_done, equal=0,
+            done=replica.from_epoch, why="", placed_at=primary_done, equal=equal,
         )  # fmt: skip
 
     def runs(self, fragment: str, epoch: int, primary_done: int) -> Standby:
@@ -76,6 +76,10 @@ class Standby:
     def equal(self, fragment: str, epochs: int) -> Standby:
         """So many epochs of a gate were equal to its primary's."""
         return self._with(fragment, equal=max(epochs, self.of(fragment).equal))
+
+    def uncounted(self, fragment: str) -> Standby:
+        """A gate that is compared from 0 on."""
+        return self._with(fragment, equal=0)
 
     def failed(self, fragment: str, primary_done: int, now_s: float, why: str) -> Standby:
         """The next one comes after a delay that grows."""

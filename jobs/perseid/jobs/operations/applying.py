@@ -51,6 +51,7 @@ T = TypeVar("T")
 # Of all sources together. The first token and every checkpoint's token name each of them: 10,000
 # are a tenth of the largest record that Kafka takes, and the coordinator polls all of their ends.
 SOURCE_PARTITIONS_MAX = 10_000
+WITHOUT_GATE = gated.Gating()
 
 
 class Topics(Protocol):
@@ -107,7 +108,9 @@ class Revision:
     folder: Path
 
 
-def prepare(cluster: Cluster, jobs: Sequence[Validated], gate: int = 0) -> list[Change]:
+def prepare(
+    cluster: Cluster, jobs: Sequence[Validated], gate: gated.Gating = WITHOUT_GATE
+) -> list[Change]:
     """What applying would do; nothing is written.
 
     `gate`: a changed job switches once so many epochs were equal (`JobEntry.gate`).
@@ -122,9 +125,10 @@ def prepare(cluster: Cluster, jobs: Sequence[Validated], gate: int = 0) -> list[
     with tempfile.TemporaryDirectory(prefix="perseid-apply-") as work:
         look = _Look(cluster, Path(work))
         changes, refusals = [], list(look.of_brokers())
+        refusals += gated.unknown(gate.approval, [spec.name for spec in specs])
         for job in jobs:
             found = list(look.refusals(job, classes[job.spec.name], specs))
-            found += look.gate_refusals(job) if gate and not found else ()
+            found += look.gate_refusals(job, gate) if gate.epochs and not found else ()
             refusals += [f"{job.spec.name}: {text}" for text in found]
             if not found:
                 changes.append(replace(look.change(job, gate), warnings=look.warnings(job.spec)))
@@ -213,14 +217,16 @@ class _Look:
                 )
                 return
 
-    def gate_refusals(self, job: Validated) -> Iterator[str]:
+    def gate_refusals(self, job: Validated, gate: gated.Gating) -> Iterator[str]:
         """Why the revision cannot be compared with the running one, unless that is itself."""
         name, registry = job.spec.name, self._cluster.registry
-        plan = registry.plan(name)
-        if plan is None or plan.archive != sha256(archive(job.tree.files)):
+        plan, sha = registry.plan(name), sha256(archive(job.tree.files))
+        entry = self._entries.get(name)
+        if plan is None or plan.archive != sha:
             old = revision(self._cluster, plan.archive, self._work).spec if plan else None
-            entry, status = self._entries.get(name), registry.status(name)
-            yield from gated.refusals(entry, status, plan, old, job.spec)
+            yield from gated.refusals(entry, registry.status(name), plan, old, job.spec)
+        if gate.approval is not None and gate.approval.job == name:
+            yield from gated.approval_refusals(gate.approval, entry, sha)
 
     def _disagreements(self, sha: str, spec: JobSpec, new: Classes) -> list[str]:
         old = revision(self._cluster, sha, self._work)
@@ -232,7 +238,7 @@ class _Look:
         finally:
             forget(old.folder)
 
-    def change(self, job: Validated, gate: int = 0) -> Change:
+    def change(self, job: Validated, gate: gated.Gating = WITHOUT_GATE) -> Change:
         sha = sha256(archive(job.tree.files))
         stored = self._cluster.registry.job_entry(job.spec.name)
         topics = tuple(self._missing_topics(job.spec))
@@ -251,10 +257,11 @@ class _Look:
         entry = replace(
             stored.value, revision=job.tree.revision, archive=sha, applied_ms=now,
             counter=stored.value.counter + 1, start={"from": "checkpoint"}, stop_checkpoint=False,
-            writes=_written(job.spec), gate=0 if runs else gate,
+            writes=_written(job.spec), gate=0 if runs else gate.epochs, approved=(),
         )  # fmt: skip
         if entry.gate:
-            entry = replace(entry, writes=gated.written(stored.value.writes, _written(job.spec)))
+            writes = gated.written(stored.value.writes, _written(job.spec))
+            entry = replace(entry, writes=writes, approved=gate.approved(job.spec.name))
         old = revision(self._cluster, stored.value.archive, self._work)
         files = change.file_difference(read_folder(old.folder), job.tree.files)
         return Change(job, "change", entry, stored.version, topics,

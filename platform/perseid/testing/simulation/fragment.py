@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from perseid.engine.agreement import RestoreOrder
@@ -17,7 +18,9 @@ from perseid.engine.resume import Restored
 from perseid.engine.task_report import Reads, TaskReport
 from perseid.errors import FencedError, PerseidError, RetryableError
 from perseid.jobs.model.layout import Task
-from perseid.records import APART, GATE, CheckpointPointer, Plan
+from perseid.records import APART, GATE, CheckpointPointer, Deployment, Plan
+from perseid.replay.approving import Approval
+from perseid.replay.sink_columns import Revision, SinkColumns
 from perseid.state.durability.owners import adopt
 from perseid.testing.simulation import job, mishaps
 from perseid.testing.simulation.engine import Defect, Group, Signal
@@ -49,6 +52,7 @@ from perseid.worker.recovery.restore import PartitionRestore
 from perseid.worker.sink import audit
 from perseid.worker.sink.audit import LedgerAudit
 from perseid.worker.sink.committed import committed_epochs
+from perseid.worker.sink.kept_outputs import Kept
 
 ATTEMPTS_MAX = 4  # of one Spark task
 TOKEN_POLL_S = 0.1
@@ -142,10 +146,25 @@ class Fragment:
     def begin(self, past: TokenHistory, done_epoch: int) -> None:
         if self.plan.only.muted:
             reader = SimulatedColumnReader(self.world.broker)
-            self._audit = LedgerAudit(self.plan, self.layout, reader, self.topics)
+            approval = self._approval(reader) if self.plan.only.approved else None
+            self._audit = LedgerAudit(self.plan, self.layout, reader, self.topics, approval)
             self.world.roles.begins(self.plan.generation)
         if self._levels is not None:
             self._levels.inbox.begin(past, done_epoch)
+
+    def _approval(self, reader: SimulatedColumnReader) -> Approval:
+        kept = self.context.kept
+
+        def made(epoch: int, operator: str, partition: int) -> Mapping[tuple[str, int], Kept]:
+            return kept.get((epoch, operator, partition), {})
+
+        def forget(before_epoch: int) -> None:
+            for place in [place for place in kept if place[0] < before_epoch]:
+                del kept[place]
+
+        self.world.gates.hit("differences approved")
+        columns = SinkColumns(Deployment.model_construct(), Revision(self.spec, Path()))
+        return Approval(columns, reader, self.plan.only.approved, made, forget)
 
     def read_again(self, token: Token) -> Reads:
         reader = SimulatedColumnReader(self.world.broker)

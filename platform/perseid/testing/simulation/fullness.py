@@ -78,7 +78,7 @@ class Fullness:
             raise Defect(f"the checkpoint of epoch {newest.epoch} needs files of {newest.needs}")
 
     def _takes(self, record: ProgressRecord) -> None:
-        if isinstance(record, EpochDone):
+        if isinstance(record, EpochDone) and not record.fragment.endswith(".gate"):  # sends nothing
             key = record.token_offset, record.fragment
             self._sent[key] = Counter(record.buffered) | self._sent.get(key, Counter())
             self._epochs[record.token_offset] = record.epoch

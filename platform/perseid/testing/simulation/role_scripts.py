@@ -92,7 +92,8 @@ class SlowReplica(Swarm):
 class Gated(Swarm):
     """A revision is applied with a gate. With other results it is refused, else it runs at last.
 
-    What is put out is that of the first revision, as the checker knows it; `revised` gives others.
+    What is put out is that of the first revision, as the checker knows it; `revised` gives others,
+    all with another "total". It runs too where that column is what `approves` names.
     """
 
     name: ClassVar[str] = "gated"
@@ -102,18 +103,27 @@ class Gated(Swarm):
     AT_S: ClassVar[float] = 3.0
 
     revised: bool = False
+    approves: str = ""
     epochs: int = 3
+
+    @property
+    def differs(self) -> bool:
+        """Whether the revision must not run."""
+        return self.revised and self.approves != "total"
 
     def __call__(self, simulation: Simulation, world: World) -> None:
         super().__call__(simulation, world)
         world.gated, world.roles.revised = True, self.revised
+        world.roles.refuses = self.differs
         self._archive = ""
         world.awaits = partial(self._is_open, world)
         simulation.after(self.AT_S, partial(self._apply, world))
         simulation.after(world.shape.input_s, partial(self._feed, simulation, world))
 
     def _apply(self, world: World) -> None:
-        self._archive = world.gate(self.epochs, revised=self.revised)
+        self._archive = world.gate(
+            self.epochs, revised=self.revised, approves=self.approves
+        )
 
     def _feed(self, simulation: Simulation, world: World) -> None:
         """Epochs are compared while there is input."""
@@ -124,9 +134,9 @@ class Gated(Swarm):
     def _is_open(self, world: World) -> bool:
         plan = world.roles.plan
         switched = plan is not None and plan.archive == self._archive
-        if switched and self.revised:
+        if switched and self.differs:
             raise Defect("the job has switched to a revision that gives other results")
-        if self.revised:
+        if self.differs:
             gate = plan.gate if plan is not None else None
             return gate is None or "operator totals" not in gate.refused
         if plan is not None and plan.gate is not None and plan.gate.refused:

@@ -9,6 +9,7 @@ After every event:
 - no replica takes over that has made other outputs than were committed while it ran;
 - who takes one copy of the state logs over leaves the other one where it is;
 - what a gate's generation names is muted like a replica;
+- the epochs with which a gate begins were equal on workers that have not died or failed with it;
 - no epoch counts as done before each partition has committed it.
 At the end, once all faults are over: the replica is there, and has run all tokens (`protected`).
 """
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from perseid.errors import Diverged
-from perseid.records import APART, MAIN, PAIR, Plan
+from perseid.records import APART, MAIN, PAIR, Gate, Plan
 from perseid.registry import paths
 from perseid.registry.codec import decode
 from perseid.state.durability.owners import replica_directory
@@ -35,6 +36,7 @@ from perseid.testing.znodes import Tree, TreeNode
 from perseid.topics import codec, names
 from perseid.topics.records import (
     EpochDone,
+    EpochsEqual,
     EventTimes,
     FragmentState,
     LedgerRecord,
@@ -69,11 +71,15 @@ class Roles:
     _made: dict[int, dict[Made, Totals]] = field(default_factory=dict)  # by replica's generation
     _earlier: dict[int, set[Made]] = field(default_factory=dict)  # what it is not compared with
     revised: bool = False  # what a gate makes differs
+    refuses: bool = False  # and that is not approved
     _node: TreeNode | None = None  # of the plan
     _primary: set[int] = field(default_factory=set)  # generations that a plan gave to one
     _muted: set[int] = field(default_factory=set)
     _takeovers: Counter[tuple[int, str]] = field(default_factory=Counter)  # begun and ended ones
     _read: int = 0  # of the reports
+    _began: dict[int, int] = field(default_factory=dict)  # by a gate's generation: equal before
+    _equal: dict[int, int] = field(default_factory=dict)  # the same, with its own
+    _left: set[int] = field(default_factory=set)  # gates that were stopped
     _done: dict[int, int] = field(default_factory=dict)  # by generation of a replica that runs
     _states: dict[Place, tuple[int, str]] = field(default_factory=dict)  # checksum, whose log
 
@@ -133,6 +139,18 @@ class Roles:
             self.hit("gate placed")
             if gate.run.archive == plan.archive:
                 raise Defect(f"a gate compares a revision with itself: {plan}")
+            self._continues(before.gate if before is not None else None, gate)
+            self._began[gate.run.generation] = self._equal[gate.run.generation] = gate.equal
+
+    def _continues(self, earlier: Gate | None, gate: Gate) -> None:
+        if not gate.equal:
+            return
+        self.hit("gate continued")
+        last = earlier.run if earlier is not None and earlier.counter == gate.counter else None
+        if last is not None and last.generation not in self._left:
+            raise Defect(f"{gate} counts epochs of {last}, which has died or failed")
+        if gate.equal > max(self._equal.values(), default=0):
+            raise Defect(f"{gate} counts more epochs than were equal: {self._equal}")
 
     def _hear(self, record: object) -> None:
         """Judges one report."""
@@ -149,6 +167,12 @@ class Roles:
                     self._done[generation] = record.epoch
                 if record.error_kind == Diverged.__name__:
                     self._diverged(record)
+                if record.state == "stopped":
+                    self._left.add(generation)
+            case EpochsEqual(generation=generation, epochs=epochs):
+                before = self._equal.get(generation, 0)
+                self._equal[generation] = max(before, self._began.get(generation, 0) + epochs)
+                return
             case FragmentState(error_kind=Diverged.__name__):
                 self.hit("diverged at its promotion")
                 self._diverged(record)
@@ -160,7 +184,7 @@ class Roles:
 
     def _diverged(self, record: FragmentState) -> None:
         self.hit("diverged")
-        expected = self.revised if record.fragment.endswith(".gate") else self.diverges
+        expected = self.refuses if record.fragment.endswith(".gate") else self.diverges
         if not expected:
             raise Defect(f"a replica of a deterministic job has diverged: {record.error}")
 

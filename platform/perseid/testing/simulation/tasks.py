@@ -6,7 +6,7 @@ checkpoint parts. Only Spark, threads and process globals are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -19,13 +19,13 @@ from perseid.engine.acknowledged import report_until_acknowledged
 from perseid.engine.epoch import Partitions
 from perseid.engine.order import EpochOrder
 from perseid.engine.ports import Submit
-from perseid.engine.task_report import ReadCount, TaskReport
+from perseid.engine.task_report import Made, ReadCount, TaskReport
 from perseid.errors import PerseidError
 from perseid.jobs.model.layout import Layout, Task, build
 from perseid.jobs.model.spec import JobSpec, SinkSpec, output_of
 from perseid.jobs.model.spread import spread_of
 from perseid.jobs.operator import Emitter, Identity, Operator, combines, opened
-from perseid.records import Plan
+from perseid.records import GATE, Plan
 from perseid.records.marks import Mark
 from perseid.state.durability import blob
 from perseid.state.durability.log import StateLog
@@ -62,11 +62,13 @@ from perseid.worker.dataflow.source import SourcePlan, SplitCount, compare, read
 from perseid.worker.epoch import feedback
 from perseid.worker.epoch.partition_state import EpochResult, PartitionState
 from perseid.worker.recovery.resplit import Share, share_of
+from perseid.worker.sink.kept_outputs import Kept
 from perseid.worker.sink.transaction import CommitResult, SinkIdentity, SinkSession
 
 REPORT_AGAIN_S = 0.5
 CHUNK_BYTES = 20, 200  # of sets in buffers
 T = TypeVar("T")
+KeptByEpoch = dict[tuple[int, str, int], dict[tuple[str, int], Kept]]
 
 
 @dataclass
@@ -82,6 +84,7 @@ class Context:
     incarnation: str
     alive: set[Mark] = field(default_factory=set)  # live Python processes
     owner: str = field(init=False)
+    kept: KeptByEpoch = field(default_factory=dict)  # of a gate with approved differences
 
     def __post_init__(self) -> None:
         self.owner = owner_name(self.plan.generation, self.incarnation)
@@ -91,7 +94,9 @@ class Context:
 
     @property
     def spec(self) -> JobSpec:
-        return self.world.specs[self.plan.archive]
+        own, archive = self.plan.only, self.plan.archive
+        specs = self.world.specs | (self.world.gate_specs if own.role == GATE else {})
+        return specs[archive]
 
     @cached_property
     def whole(self) -> Layout:
@@ -234,8 +239,9 @@ class ProcessCache:
             task.ledger, after_epoch=plan.base_epoch,
         )  # fmt: skip
         transactions, clock = self.context.transactions, self.context.clock
+        kept = self.context.kept if plan.only.approved else None
         return WatchedSink(
-            world, {"process": str(self.mark)}, who, transactions, self.ledger, world.topics,
+            world, kept, {"process": str(self.mark)}, who, transactions, self.ledger, world.topics,
             clock=clock,
         )  # fmt: skip
 
@@ -329,11 +335,24 @@ class WatchedState(PartitionState):
 
 
 class WatchedSink(SinkSession):
-    """Marks a gate when an epoch was committed already; notes what it has committed."""
+    """Marks a gate when an epoch was committed already; notes what it has committed.
 
-    def __init__(self, world: World, process: dict[str, str], *of: Any, **more: Any) -> None:
+    `kept`: gets what muted epochs make.
+    """
+
+    def __init__(
+        self, world: World, kept: KeptByEpoch | None, process: dict[str, str], *of: Any, **more: Any
+    ) -> None:
         super().__init__(*of, environment=lambda: process, **more)
-        self._world = world
+        self._world, self._kept = world, kept
+
+    def compare(self, epoch: int, outputs: Sequence[SinkBatch]) -> tuple[Made, ...]:
+        if self._kept is not None:
+            found = {
+                (b.topic, b.partition): (b.keys, b.values) for b in self.divided(epoch, outputs)
+            }
+            self._kept[epoch, self.who.operator, self.who.partition] = found
+        return super().compare(epoch, outputs)
 
     def commit(self, *of: Any, **more: Any) -> CommitResult:
         written = super().commit(*of, **more)

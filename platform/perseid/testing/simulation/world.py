@@ -10,7 +10,8 @@ from typing import Any
 
 from perseid.errors import DamagedFile, PermanentError, ProcessDied
 from perseid.jobs.model.layout import build
-from perseid.records import CheckpointPointer, JobEntry
+from perseid.jobs.model.spec import JobSpec
+from perseid.records import ApprovedCause, CheckpointPointer, JobEntry
 from perseid.registry import Registry
 from perseid.state.durability import checkpoint
 from perseid.testing.kafka_disk import ModelDisk
@@ -55,6 +56,7 @@ class World:
         self.simulation, self.faults, self.shape = simulation, faults, shape
         spec = shape.spec
         self.specs = {"archive-1": spec}  # every revision that was applied
+        self.gate_specs: dict[str, JobSpec] = {}  # where a gate runs another job than its revision
         self.gates = Gates(simulation, faults)
         self.clock = SimulatedClock(simulation)
         self.ahead_ms: Counter[str] = Counter()  # of wall clocks that were set: "broker", "c1", ...
@@ -219,16 +221,23 @@ class World:
         self.simulation.note(f"the user applies {changed.revision} with {archive}: {size}")
         self.registry.put_job_entry(changed, stored.version)
 
-    def gate(self, epochs: int, *, revised: bool) -> str:
-        """`jobs apply --gate audit` of other code; the archive that then runs."""
+    def gate(self, epochs: int, *, revised: bool, approves: str = "") -> str:
+        """`jobs apply --gate audit` of other code; the archive that then runs.
+
+        `approves`: a column of the totals that may differ. Then only the gate gives other results:
+        the checker knows those of the first revision.
+        """
         stored = self.registry.job_entry(job.JOB)
         assert stored is not None
         self.revisions += 1
         archive = f"archive-{self.revisions}"
-        self.specs[archive] = replace(self.shape, revised=revised).spec
+        other = replace(self.shape, revised=revised).spec
+        self.specs[archive] = self.shape.spec if approves else other
+        self.gate_specs[archive] = other
+        approved = (ApprovedCause("totals", "value", (approves,)),) if approves else ()
         changed = replace(
             stored.value, revision=f"r{self.revisions}", archive=archive, gate=epochs,
-            counter=stored.value.counter + 1,
+            approved=approved, counter=stored.value.counter + 1,
         )  # fmt: skip
         self.simulation.note(f"the user applies {archive} with a gate of {epochs} epochs")
         self.registry.put_job_entry(changed, stored.version)

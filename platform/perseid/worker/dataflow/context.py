@@ -36,7 +36,8 @@ class FragmentContext:
     number of cores: a re-run may find half of the writers' partitions committed.
     `rescaled`: whether the plan's initial state was distributed by key.
     `environment`: the folder of the job's own packages, the same on every host; "" without.
-    `outputs`: of an audit, the folder in which its sinks keep what they would send; else "".
+    `outputs`: of an audit, and of a gate with approved differences, the folder in which its sinks
+    keep what they would send; else "".
     `token`: a secret by which the driver finds a task's error in Spark's text (`errors.carried`).
     """
 

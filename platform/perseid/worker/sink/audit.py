@@ -4,17 +4,28 @@ It has a reader and a thread of its own, so no epoch waits for it, of the replic
 It reads only while epochs wait to be compared, and of a partition no further than that needs. It
 begins at the ledger's end: what was committed before is not compared. It ends with a last look when
 the replica becomes the primary (`engine.promotion`).
+
+A gate for which users have approved differences keeps the outputs of its epochs until they are
+compared. The thread looks at those that differ record by record (`Approval`), once nothing of that
+epoch or an earlier one waits for the ledger.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from perseid import logs
-from perseid.engine.comparison import OF_GATE, OF_REPLICA, WAITING_MAX, Comparison, diverged
+from perseid.engine.comparison import (
+    OF_GATE,
+    OF_REPLICA,
+    WAITING_MAX,
+    Comparison,
+    diverged,
+    unapproved,
+)
 from perseid.errors import LogTruncated, ReplayDataLost, RetryableError
 from perseid.records import GATE
 from perseid.topics import codec, names
@@ -28,7 +39,8 @@ if TYPE_CHECKING:
     from perseid.records.access import Bootstrap
     from perseid.topics.admin import Partition, TopicReader
     from perseid.topics.columns import Records
-    from perseid.topics.records import LedgerRecord
+    from perseid.topics.ranges import ColumnReader
+    from perseid.topics.records import LedgerRecord, SinkWindow
 
 log = logging.getLogger("perseid.worker")
 
@@ -45,6 +57,22 @@ class RangeReader(Protocol):
     def close(self) -> None: ...
 
 
+class Approval(Protocol):
+    """Compares what a gate has made record by record (`perseid.replay.approving`)."""
+
+    def refused(self, one: Unequal, near: Sequence[SinkWindow]) -> str:
+        """What of a difference is not approved, for users; empty if all is.
+
+        `near`: what is known of all ledgers' outputs of that epoch and its neighbours. Raises
+        RetryableError.
+        """
+        ...
+
+    def forget(self, before_epoch: int) -> None:
+        """Outputs of epochs below that one are needed no more."""
+        ...
+
+
 class LedgerAudit:
     """See the module's docstring. `start` begins the thread, which calls `look`.
 
@@ -52,8 +80,9 @@ class LedgerAudit:
     """
 
     def __init__(
-        self, plan: Plan, layout: Layout, reader: RangeReader, topics: TopicReader
-    ) -> None:
+        self, plan: Plan, layout: Layout, reader: RangeReader, topics: TopicReader,
+        approval: Approval | None = None,
+    ) -> None:  # fmt: skip
         """Asks where the ledger ends: RetryableError if a broker does not answer."""
         self._reader, self._topics = reader, topics
         self._ledger = names.ledger(plan.job)
@@ -64,6 +93,10 @@ class LedgerAudit:
         tokens_end = topics.ends([token_log])[token_log]
         self._comparison = Comparison(plan.job_uuid, layout, tokens_end)
         self._text = OF_GATE if plan.only.role == GATE else OF_REPLICA
+        self._approval = approval
+        self._differ: list[Unequal] = []  # to be looked at
+        self._windows: dict[int, list[SinkWindow]] = {}  # of ledgers, by epoch
+        self._epochs: dict[int, int] = {}  # of tokens whose outputs are kept
         self._comparing = threading.Lock()
         self._reading = threading.Lock()  # one look at a time
         self._ended = threading.Event()
@@ -82,6 +115,8 @@ class LedgerAudit:
     def ran(self, order: EpochOrder, done: TaskReport) -> None:
         """What the tasks of a muted epoch have made. Raises Diverged."""
         with self._comparing:
+            if self._approval is not None:
+                self._epochs[order.token_offset] = order.token.epoch
             self._refuse(self._comparison.ran(order, done))
 
     @property
@@ -158,10 +193,37 @@ class LedgerAudit:
         return LOOK_S if found else AFTER_ERROR_S
 
     def _refuse(self, found: list[Unequal]) -> None:
-        if found:
+        if found and self._approval is None:
             raise diverged(found[0], self._text)
+        self._differ += found
 
     def _look(self) -> bool:
+        found = self._read_ledgers()
+        if self._approval is not None:
+            self._approve(self._approval)
+        return found
+
+    def _approve(self, approval: Approval) -> None:
+        """Looks at what differs. Raises Diverged; RetryableError where it cannot be read yet."""
+        with self._comparing:
+            # What runs meanwhile comes after the last epoch that is known now.
+            upto = min(self._comparison.compared_to, max(self._epochs, default=-1) + 1)
+            known = [one for one in self._differ if one.token_offset < upto]
+        for one in known:
+            near = [w for e in (-1, 0, 1) for w in self._windows.get(one.epoch + e, ())]
+            if refused := approval.refused(one, near):
+                raise unapproved(one, refused)
+        with self._comparing:
+            self._differ = [one for one in self._differ if one.token_offset >= upto]
+            self._comparison.approved(known)
+            self._epochs = {at: epoch for at, epoch in self._epochs.items() if at >= upto}
+            kept = min(self._epochs.values(), default=None)
+        if kept is not None:
+            self._windows = {e: some for e, some in self._windows.items() if e >= kept - 1}
+            approval.forget(kept)
+
+    def _read_ledgers(self) -> bool:
+        """Whether there was something to read."""
         with self._comparing:
             waiting = [(self._ledger, number) for number in self._comparison.waiting]
         if not waiting:
@@ -176,6 +238,8 @@ class LedgerAudit:
             found = self._read(place, start, end)
             with self._comparing:
                 for record in found:
+                    if self._approval is not None:
+                        self._windows.setdefault(record.epoch, []).extend(record.outputs)
                     self._refuse(self._comparison.committed(record))
         return any(start < end for start, end in ranges.values())
 
@@ -204,11 +268,16 @@ def ledger_records(
     ]
 
 
-def kafka_audit(brokers: Bootstrap, plan: Plan, layout: Layout) -> LedgerAudit:
-    """On Kafka; it has begun."""
+def kafka_audit(
+    brokers: Bootstrap, plan: Plan, layout: Layout,
+    approving: Callable[[ColumnReader], Approval] | None = None,
+) -> LedgerAudit:  # fmt: skip
+    """On Kafka; it has begun. `approving`: of a gate with approved differences."""
     from perseid.topics.admin import TopicAdmin
     from perseid.topics.ranges import ColumnReader
 
-    audit = LedgerAudit(plan, layout, ColumnReader(brokers), TopicAdmin(brokers))
+    reader = ColumnReader(brokers)
+    approval = approving(reader) if approving is not None else None
+    audit = LedgerAudit(plan, layout, reader, TopicAdmin(brokers), approval)
     audit.start()
     return audit

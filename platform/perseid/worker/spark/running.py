@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from perseid.topics.log import LogReader
     from perseid.topics.records import Token
     from perseid.worker.epoch.inbox import BufferInbox
-    from perseid.worker.sink.audit import LedgerAudit
+    from perseid.worker.sink.audit import Approval, LedgerAudit
     from perseid.worker.spark.epochs import EpochRunner
 
 log = logging.getLogger("perseid.worker")
@@ -158,7 +158,7 @@ class SparkRuntime:
         """
         context = self.runner.context
         if self.plan.only.muted:
-            self._audit = kafka_audit(context.brokers, self.plan, self.layout)
+            self._audit = kafka_audit(context.brokers, self.plan, self.layout, self._approving())
         if self.plan.only.role == REPLICA:
             self._ledgers = restoring.Ledgers(context)
             self._ledgers.connect(self.plan)
@@ -170,6 +170,17 @@ class SparkRuntime:
         )  # fmt: skip
         inbox.begin(past, done_epoch)
         self.runner.begin(inbox, self._rows)
+
+    def _approving(self) -> Callable[[ColumnReader], Approval] | None:
+        approved = self.plan.only.approved
+        if not approved:
+            return None
+        from perseid.replay.approving import of_folder  # the only ones above: what audits do
+        from perseid.replay.sink_columns import Revision, SinkColumns
+
+        context = self.runner.context
+        columns = SinkColumns(context.deployment, Revision(self.spec, context.job_folder))
+        return partial(of_folder, columns, Path(context.outputs), approved)
 
     def read_again(self, token: Token) -> Reads:
         context = self.runner.context
@@ -388,5 +399,6 @@ class SparkRuntime:
         self.runner.close()
         if self._inbox is not None:
             self._inbox.close()
-        for folder in (self._folder, self._rows):
+        kept = self.runner.context.outputs
+        for folder in (self._folder, self._rows, *([kept] if kept else ())):
             shutil.rmtree(folder, ignore_errors=True)
