@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from ruamel.yaml import YAML
 
 from perseid.cli.main import app
 from perseid.replay import reports, signing
@@ -103,10 +102,3 @@ def test_the_commands_of_the_page_exist() -> None:
         verb = group.commands["audits"].commands[words[1]]
         known = {name for option in verb.params for name in option.opts}
         assert {word for word in words if word.startswith("--")} <= known, line
-
-
-def test_the_workflow_is_yaml_and_publishes_the_forms() -> None:
-    steps = YAML(typ="safe").load(BLOCKS["yaml"])["jobs"]["audit"]["steps"]
-    assert steps[1]["run"].startswith("perseid replay orders ")
-    named = {form.file for form in reports.FORMS.values() if form.file in json.dumps(steps)}
-    assert named == {"audit.md", "audit.junit.xml"}

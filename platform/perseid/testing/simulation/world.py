@@ -74,8 +74,7 @@ class World:
         for topic, partitions in spec.written_topics.items():
             self.topics.create(topic, partitions)
         self.disk = ModelDisk(self.kafka)
-        self.tails_lost = False
-        self.logs_harmed = False  # by a power failure or a changed byte
+        self.tails_lost = self.logs_harmed = False  # harmed by a power failure or a changed byte
         self.remade: str | None = None  # a source topic that was deleted and created again
         self.input_lost: set[str] = set()  # kinds of errors that lost input allows
         self.damaged: set[str] = set()  # files of the store that `damage_checkpoint` damaged
