@@ -238,6 +238,23 @@ def test_what_was_equal_counts_on_the_next_worker_and_under_the_next_leader() ->
     assert world.plans[JOB].archive == "archive-2"
 
 
+def test_a_new_leader_hears_the_gate_of_a_job_that_waits_for_a_worker() -> None:
+    world, _ = gated("w1-1", "w2-1", "w3-1")
+    own = runs(world)
+    failed = FragmentState("u1", own.generation, own.owner or "", "failed", 1, "RetryableError",
+                           "away", fragment=own.name)  # fmt: skip
+    world.progress.setdefault(JOB, []).append(failed)
+    world.workers.remove("w1-1")
+    again = Leader(world)
+    again.look()
+    again.tick(60)
+    assert world.plans[JOB].owner not in {"w1-1", own.owner}
+    world.report(JOB, "running")
+    again.listen()
+    again.tick(120)
+    assert runs(world).generation > own.generation
+
+
 @pytest.mark.parametrize("ends", ["dies", "fails"])
 def test_after_a_death_or_a_failure_it_is_compared_from_0_on(ends: str) -> None:
     world, leader = gated("w1-1", "w2-1", "w3-1")
