@@ -20,9 +20,9 @@ from perseid.cli import canvas, main, output
 from perseid.errors import UsageError
 
 COLUMNS = ("figure", "query", "setting", "x", "system", "version", "guarantee", "rows_per_s",
-           "ratio", "time_ratio", "messages_out", "messages_per_line", "p50_ms", "p99_ms",
-           "p50_ratio", "p99_ratio", "seconds", "p95_s", "max_s", "seconds_each", "lost",
-           "duplicated", "wrong", "state_bytes", "totals_right",
+           "ratio", "times_live", "time_ratio", "messages_out", "messages_per_line", "p50_ms",
+           "p99_ms", "p50_ratio", "p99_ratio", "cpu_s_per_million", "cpu_ratio", "seconds", "p95_s",
+           "max_s", "seconds_each", "lost", "duplicated", "wrong", "state_bytes", "totals_right",
            "rss_mb", "checkpoints", "us_per_record", "memory_bytes", "memory_peak_bytes",
            "bytes_per_key", "peak_bytes_per_key", "mb_per_minute", "restore_s", "mb_per_s", "chain",
            "read_bytes", "checkpoints_taken", "full_snapshots", "checkpoint_bytes", "checkpoint_s",
@@ -74,7 +74,7 @@ def bench(
     ] = None,
     seconds: Annotated[
         int | None,
-        typer.Option("--seconds", min=1, help="Window: latency 20, checkpoint 75-150, scale 30."),
+        typer.Option("--seconds", min=1, help="Window: latency 20, audit 20, checkpoint 75."),
     ] = None,
     sizes: Sizes = None,
     keys: Keys = None,
@@ -93,7 +93,8 @@ def bench(
     records/s when every record is answered, with state and without. latency: at 500 and 5,000
     records/s. recovery: seconds from kill -9 of the worker to new output, with and without the warm
     second worker. spread: a job of two levels on one worker against three. promotion: seconds from
-    kill -9 of the primary's worker to output of its replica. checkpoint: speed with checkpoints
+    kill -9 of the primary's worker to output of its replica. audit: records/s of an audit against
+    its job's, and what it costs a live one. checkpoint: speed with checkpoints
     against without, and their moment. restore: seconds to come back from the store.
     scale: cost as keys, operator partitions and jobs grow.
     nexmark: events/s of its seven queries, each judged by a plain computation. coordinator: what

@@ -132,6 +132,13 @@ def _promotion(place: Place, _installed: dict[str, Install], asked: Asked) -> Re
     return results.document("promotion", promotion.described(settings), rows)
 
 
+def _audit(place: Place, _installed: dict[str, Install], asked: Asked) -> Result:
+    from benches import audit, results
+
+    settings = _set(audit.Settings(), records=asked.records, live_s=asked.seconds, runs=asked.runs)
+    return results.document("audit", audit.described(settings), audit.run(place, settings))
+
+
 def _checkpoint(place: Place, _installed: dict[str, Install], asked: Asked) -> Result:
     from benches import checkpoint, results, timed
 
@@ -232,6 +239,7 @@ BENCHES = {
     "recovery": Bench(_on_cluster(_recovery), ("--state",), ("spark",)),
     "spread": Bench(_on_cluster(_spread), ("--lines",)),
     "promotion": Bench(_on_cluster(_promotion), ("--state", "--kills")),
+    "audit": Bench(_on_cluster(_audit), ("--records", "--seconds")),
     "nexmark": Bench(_nexmark, ("--records",)),
     "checkpoint": Bench(_on_cluster(_checkpoint), ("--sizes", "--records", "--seconds")),
     "restore": Bench(_on_cluster(_restore), ("--sizes",)),

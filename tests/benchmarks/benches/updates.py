@@ -51,12 +51,12 @@ class Settings:
 
 def run(place: Place, sides: Sequence[Side], job: str, settings: Settings) -> list[dict[str, Any]]:
     """Rows, one a side, ours first."""
-    small = _filled(place, min(_CHECK_RECORDS, settings.records), seed=2)
+    small = filled(place, min(_CHECK_RECORDS, settings.records), seed=2)
     for side in sides:
         check = partial(_answers, place, side, job, small, settings, complete=True)
         found = steadily(side, "check", check)
         output.note(f"{side.system}: {found['messages_out']:,} answers to {small}, all right")
-    shared = _filled(place, settings.records, seed=1)
+    shared = filled(place, settings.records, seed=1)
     runs: Runs = {side.system: [] for side in sides}
     for number in range(settings.runs):
         for side, row in in_turn(sides, number):
@@ -67,7 +67,7 @@ def run(place: Place, sides: Sequence[Side], job: str, settings: Settings) -> li
     return rows(runs)
 
 
-def _filled(place: Place, records: int, seed: int) -> str:
+def filled(place: Place, records: int, seed: int) -> str:
     topic = f"bench-payments-{time.time_ns() // 1_000_000:x}"
     place.make_topics(topic)
     output.note(f"filling {topic} with {records:,} payments")
