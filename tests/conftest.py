@@ -52,6 +52,7 @@ DRAWN = {
     "feedback edges": 1,
     "examples": 2,
     "field": 2,  # rare faults that users met
+    "planted divergences": 1,  # beyond a value, alone and among foreign records
     # deployment
     "containers": 1,
     # contract

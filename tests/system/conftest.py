@@ -11,6 +11,7 @@ import pytest
 from perseid.embedded import Cluster
 from perseid.registry import Registry
 from perseid.testing.running import RunningCluster
+from support.audit_client import Audits, audits
 
 LOG_LINES = 80  # of each process, below a failure
 
@@ -32,6 +33,13 @@ def pytest_runtest_makereport(
 @pytest.fixture(scope="session")
 def running(cluster: Cluster) -> RunningCluster:
     return RunningCluster(cluster)
+
+
+@pytest.fixture(scope="module")
+def auditing(running: RunningCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Audits]:
+    """A process that audits jobs of the warm cluster."""
+    with audits(running.cluster.data, tmp_path_factory.mktemp("audits")) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -203,8 +203,10 @@ class Auditor:
 
     def __init__(
         self, deployment: Deployment, registry: Registry, topics: TopicReader, clock: Clock,
-        asked: Asked, note: Note,
+        asked: Asked, note: Note, spark: SparkSession | None = None,
     ) -> None:  # fmt: skip
+        """`spark`: used, and left open; the audit's folder stays too. None: one of its own."""
+        self._session = spark
         self.settings = apart(deployment, asked.job, asked.folder, asked.cores)
         self._registry, self._topics, self._clock = registry, topics, clock
         self._asked, self._note = asked, note
@@ -337,6 +339,9 @@ class Auditor:
     def _spark(self) -> Iterator[SparkSession]:
         from perseid.worker.spark.session import open_session
 
+        if self._session is not None:
+            yield self._session
+            return
         spark = open_session(
             self.settings.master, self.settings.cores, f"perseid-audit-{self._asked.job}",
             self._asked.folder / "spark", None, self.settings.spark,

@@ -33,8 +33,11 @@ WARM_UP_SHARE = 0.2  # of the input, which is left out of the rate: JVM and firs
 _QUEUE_MAX = 100_000
 
 
-def feed(kafka: str, events: Events) -> list[Event]:
-    """Writes all events by key, then the closing ones to every partition; returns them all."""
+def feed(kafka: str, events: Events, prefix: str = "") -> list[Event]:
+    """Writes all events by key, then the closing ones to every partition; returns them all.
+
+    `prefix`: of the topics' names.
+    """
     from confluent_kafka import Producer
 
     producer = Producer({
@@ -43,7 +46,7 @@ def feed(kafka: str, events: Events) -> list[Event]:
     })  # fmt: skip
     sent: list[Event] = []
     for topic, event in events:
-        producer.produce(topic, value_of(event), key_of(topic, event))
+        producer.produce(prefix + topic, value_of(event), key_of(topic, event))
         sent.append((topic, event))
         while len(producer) > _QUEUE_MAX:
             producer.poll(0.01)
@@ -51,7 +54,8 @@ def feed(kafka: str, events: Events) -> list[Event]:
         raise PermanentError("events were not written in 120 s")
     for topic, event in events.closing:
         for partition in range(PARTITIONS):
-            producer.produce(topic, value_of(event), key_of(topic, event), partition=partition)
+            value, key = value_of(event), key_of(topic, event)
+            producer.produce(prefix + topic, value, key, partition=partition)
             sent.append((topic, event))
     if producer.flush(60):
         raise PermanentError("the closing events were not written in 60 s")
