@@ -44,7 +44,8 @@ def main(data: Path, folder: Path, orders: Iterable[str]) -> None:
                     CORES, order["revision"], tolerances.of_options(order["tolerances"]),
                 )  # fmt: skip
                 auditor = Auditor(
-                    settings, cluster.registry, cluster.topics, SystemClock(), asked, note, spark
+                    settings, cluster.registry, cluster.topics, SystemClock(), asked,
+                    lambda line: note(str(line)), spark,
                 )
                 print(json.dumps({"number": number, "answer": answer(auditor)}), flush=True)
     finally:
