@@ -57,3 +57,33 @@ def test_tasks_of_a_stopped_query_wait_for_their_processes_without_a_core(
     assert found["tasks"] >= 1
     assert found["waited_s"] > 1.0, f"nothing waited, so nothing is shown: {found}"
     assert found["spent_s"] < 0.1 * found["waited_s"], found
+
+
+# A shuffled plan, made in the main thread, is cloned and runs in another one, which no query has.
+OUTSIDE = """
+import json, threading
+from pathlib import Path
+from perseid.worker.spark import query
+from perseid.worker.spark.session import open_session
+
+spark = open_session("local[2]", 2, "outside", Path("spark")).newSession()
+frame = spark.range(0, 1000, 1, 4).repartition(2)
+plan, found = frame._jdf.queryExecution().executedPlan(), {}
+
+def run():
+    with query.cancellable(spark, "group"):
+        found["rows"] = len(plan.clone().executeCollectPublic())
+        found["group"] = spark.sparkContext.getLocalProperty("spark.jobGroup.id")
+    found["after"] = spark.sparkContext.getLocalProperty("spark.jobGroup.id")
+
+thread = threading.Thread(target=run)
+thread.start()
+thread.join()
+print("\\n" + json.dumps(found))
+spark.stop()
+"""
+
+
+@pytest.mark.drawn(group="spark")
+def test_an_epoch_runs_in_a_thread_that_no_query_has(in_spark: Callable[[str, str], Any]) -> None:
+    assert in_spark(OUTSIDE, "") == {"rows": 1000, "group": "group", "after": None}

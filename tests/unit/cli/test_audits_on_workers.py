@@ -128,8 +128,8 @@ def test_it_need_not_be_followed(run: Run, deployed: Deployed) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (("--rev", "folder", "--last", "1h"), "--rev names files of this machine"),
-        (("--folder", "folder", "--last", "1h"), "--folder names files of this machine"),
+        (("--rev", "folder", "--last", "1h"), "--rev is for an audit on this machine"),
+        (("--folder", "folder", "--last", "1h"), "--folder is for an audit on this machine"),
         (("--epochs", "9:7"), "--epochs: the last one, 7, is below the first one, 9"),
         ((), "expected one of --epochs"),
         (("--last", "1h", "--tolerance", "x"), "--tolerance"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -79,7 +80,7 @@ class Follower:
         context = SimpleNamespace(
             setJobGroup=lambda group, _text: self.groups.append(group), _jsc=java
         )
-        spark = SimpleNamespace(sparkContext=context)
+        spark = SimpleNamespace(sparkContext=context, _jvm=MagicMock(), _jsparkSession=None)
         deployment = SimpleNamespace(read_ahead_s=0.0)
         given = SimpleNamespace(brokers="k", layout=None, token="", deployment=deployment)
         runner: Any = SimpleNamespace(context=given, spark=spark, close=lambda: None)

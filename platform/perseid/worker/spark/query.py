@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perseid.worker.spark.frames import in_pool
 
@@ -95,12 +95,19 @@ def read_ahead(
 
 @contextmanager
 def cancellable(spark: SparkSession, group: str) -> Iterator[None]:
-    """For epochs outside the query, whose stop ends its own jobs only: `cancel` aborts them."""
+    """For epochs outside the query, whose stop ends its own jobs only: `cancel` aborts them.
+
+    A plan is cloned in the thread's active session, which a thread of the query has.
+    """
+    java: Any = spark._jvm
+    sessions = java.org.apache.spark.sql.classic.SparkSession
+    sessions.setActiveSession(spark._jsparkSession)
     spark.sparkContext.setJobGroup(group, group)  # does not interrupt tasks: see `_keep_tasks`
     try:
         yield
     finally:
         spark.sparkContext._jsc.clearJobGroup()
+        sessions.clearActiveSession()
 
 
 def cancel(spark: SparkSession, group: str) -> None:
