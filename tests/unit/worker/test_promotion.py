@@ -82,7 +82,9 @@ class Follower:
         )
         spark = SimpleNamespace(sparkContext=context, _jvm=MagicMock(), _jsparkSession=None)
         deployment = SimpleNamespace(read_ahead_s=0.0)
-        given = SimpleNamespace(brokers="k", layout=None, token="", deployment=deployment)
+        given = SimpleNamespace(
+            brokers="k", layout=None, token="", deployment=deployment, outputs=""
+        )  # fmt: skip
         runner: Any = SimpleNamespace(context=given, spark=spark, close=lambda: None)
         self.fragment = Fragment(cast(Any, None), cast(Any, None), REPLICA, "w2-a", Path(), Path())
         self.fragment._life = cast(FragmentLife, self.life)
