@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from perseid.engine.epoch import Partitions
 from perseid.engine.task_report import TaskReport
 from perseid.errors import PermanentError, RefusedError
-from perseid.jobs.model.spread import spread_of
 from perseid.replay.running import AuditRun, AuditRuntime
 from perseid.replay.traces import SourceRows, Trace
 from perseid.worker.dataflow.graph import metadata_columns
@@ -94,15 +93,10 @@ class OneProcess:
         self.executor = TracingExecutor(context)
         self.partitions: Partitions[Row] = Partitions(self.executor)
         self._plans: list[SourcePlan] = []
-        self._splits: dict[str, tuple[int, ...] | None] = {}  # that read a source; None: all
 
     def prepare(self) -> None:
         spec = flow.spec_of(self.context.job_folder)
         self._plans = [_plan(self.context, name, spec) for name in spec.sources]
-        spread = spread_of(spec, flow.whole_layout(self.context))
-        self._splits = {
-            name: None if spread is None else spread.splits_of(name) for name in spec.sources
-        }
 
     def run(self, order: EpochOrder, _record: bytes) -> TaskReport:
         context, trace = self.context, Trace(order)
@@ -110,10 +104,7 @@ class OneProcess:
         report = TaskReport(order.token.epoch)
         rows: list[Row] = []
         for split in range(max(1, len(order.token.splits))):
-            for plan in self._plans:
-                among = self._splits[plan.name]
-                if among is not None and split not in among:
-                    continue
+            for plan in (plan for plan in self._plans if plan.is_in(split)):
                 table, count = stages.read_whole(self._reader, plan, order, split)
                 trace.sources[plan.name, split] = SourceRows(table, count.runs, plan.metadata)
                 read = {(split, plan.name): count.read()}

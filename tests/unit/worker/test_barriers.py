@@ -18,7 +18,9 @@ from perseid.worker.dataflow.barriers import Expected, counted, expected
 from perseid.worker.dataflow.context import FragmentContext
 from perseid.worker.dataflow.edges import CHUNK_BYTES, Row, from_batches, to_batches
 from perseid.worker.dataflow.graph import INDEX_BITS
+from perseid.worker.dataflow.source import SplitCount
 from perseid.worker.epoch import flow, tasks
+from perseid.worker.spark import frames, stages
 from support.fragment_contexts import context_of
 
 JOB = """
@@ -219,3 +221,38 @@ def test_rows_that_no_query_reads_are_an_error_and_not_lost(tmp_path: Path) -> N
     assert {row.target for row in rows} == {flow.graph_of(job).sql_targets["second"]}
     with pytest.raises(PermanentError, match="operator second: its query reads what a Python"):
         tasks.run_rows(job, EpochOrder(TOKEN, 7, None), rows, 1)
+
+
+APART = """
+name: job
+parallelism: 2
+placement: {spread: 3}
+sources:
+  orders: {topic: orders-in, format: json, columns: {user: string, n: int64}}
+  visits: {topic: visits-in, format: json, columns: {user: string, n: int64}}
+operators:
+  first: {input: orders, key: user, use: "ops:Same"}
+  other: {input: visits, key: user, use: "ops:Same"}
+sinks:
+  first: {input: first, topic: out, format: json, key: user}
+  other: {input: other, topic: out-other, format: json, key: user}
+errors: {tolerance: all}
+"""
+
+
+def test_one_process_sends_what_the_fragments_of_a_spread_job_send(tmp_path: Path) -> None:
+    """An audit of it reads all splits of a token, of each source those that have a part of it."""
+    job = context(tmp_path, APART)
+    plans = [frames.source_plan(job, name) for name in ("orders", "visits")]
+    assert {plan.splits for plan in plans} == {(0, 1), (2,)}
+    token = replace(TOKEN, splits=((), (), (), ()))
+    order = EpochOrder(token, 1, None)
+    rows = [
+        row
+        for split in range(len(token.splits)) for plan in plans if plan.is_in(split)
+        for row in stages.source_rows(job, order, plan, split, ROWS, SplitCount())
+    ]  # fmt: skip
+    for task in job.layout.tasks:
+        if task.operator != DEAD_LETTERS:
+            own = [row for row in rows if row.target == task.gid]
+            assert counted(own, expected(flow.graph_of(job), token, task.gid), task.label) == own

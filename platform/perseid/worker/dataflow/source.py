@@ -54,7 +54,8 @@ class SourcePlan:
     `tolerate`: records that do not fit become dead letters instead of stopping the job.
     `registry`: of the writers' schemas, for values of the Confluent wire format.
     `readers`: the keyed operators that read it directly; they refuse rows without a key.
-    `keeps_keys`: for dead letters of operators that bisect its rows.
+    `keeps_keys`: for dead letters of operators that bisect its rows. `splits`: those of a spread
+    job's token that have a part of it; None: all.
     """
 
     name: str
@@ -67,6 +68,11 @@ class SourcePlan:
     registry: Address | None = None
     readers: tuple[KeyedBy, ...] = ()
     keeps_keys: bool = False
+    splits: tuple[int, ...] | None = None
+
+    def is_in(self, split: int) -> bool:
+        """Whether the split has a part of the source."""
+        return self.splits is None or split in self.splits
 
     @property
     def has_letters(self) -> bool:

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from perseid.jobs.environments import activating
 from perseid.jobs.model.spec import producer
+from perseid.jobs.model.spread import spread_of
 from perseid.worker.dataflow.edges import DDL
 from perseid.worker.dataflow.graph import Graph, metadata_columns
 from perseid.worker.dataflow.source import SourcePlan
@@ -233,6 +234,7 @@ def source_plan(context: FragmentContext, name: str) -> SourcePlan:
     """How the source `name` is read, without metadata columns."""
     spec = flow.spec_of(context.job_folder)
     source = spec.sources[name]
+    spread = spread_of(spec, flow.whole_layout(context))
     return SourcePlan(
         name=name,
         format=source.format,
@@ -247,6 +249,7 @@ def source_plan(context: FragmentContext, name: str) -> SourcePlan:
             operator.errors == "bisect" and name in operator.inputs.values()
             for operator in spec.operators.values()
         ),
+        splits=None if spread is None else spread.splits_of(name),
     )
 
 

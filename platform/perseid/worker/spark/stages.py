@@ -76,7 +76,7 @@ def _split_rows(
 ) -> list[Row]:
     rows: list[Row] = []
     reader = ranges(context.brokers)
-    for plan in plans:
+    for plan in (plan for plan in plans if plan.is_in(split)):
         table, count = read_whole(reader, plan, order, split)
         reports.add(TaskReport(order.token.epoch, {(split, plan.name): count.read()}))
         rows += source_rows(context, order, plan, split, table, count)
