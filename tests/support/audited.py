@@ -33,9 +33,9 @@ def stop(running: RunningCluster, job: str) -> None:
     """The last report of its worker comes after the command's answer."""
 
     def is_over() -> bool:
-        *_, record = read_topic(running.kafka, names.progress(job))
-        last = codec.decode(record.value or b"")
-        return isinstance(last, FragmentState) and last.state == "stopped"
+        found = [codec.decode(r.value or b"") for r in read_topic(running.kafka, names.progress(job))]
+        *_, last = (record for record in found if isinstance(record, FragmentState))
+        return last.state == "stopped"
 
     running.do("jobs", "stop", job)
     until(is_over, STOPPED_S, f"the report that {job} has stopped")
