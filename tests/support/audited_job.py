@@ -13,6 +13,7 @@ from perseid.jobs.model.layout import build
 from perseid.jobs.model.spec import SinkSpec
 from perseid.records import Deployment
 from perseid.replay import tolerances
+from perseid.replay.causes import Causes
 from perseid.replay.ledgers import PastLedgers
 from perseid.replay.looking import Look
 from perseid.replay.sink_columns import Revision, SinkColumns
@@ -71,7 +72,8 @@ class World:
         )
 
     def look(self, allowed: list[str] | None = None) -> Look:
-        return Look(self.columns, self.folder, self.reader, tolerances.of_options(allowed or []))
+        causes, limits = Causes(), tolerances.of_options(allowed or [])
+        return Look(self.columns, self.folder, self.reader, causes, limits)
 
     def unequal(self, epoch: int, rows: list[Row], gid: int = TASKS[0].gid) -> list[Unequal]:
         """The audit makes `rows` in that partition, and in all others what they committed."""

@@ -16,58 +16,84 @@ from perseid.clocks import time_text
 
 if TYPE_CHECKING:
     from perseid.replay.findings import Audit
+    from perseid.replay.planned import Planned
 
 NICE = 10  # the workers of this machine come first
+
+Epochs = Annotated[
+    str | None, typer.Option("--epochs", help="FIRST:LAST, both included; FIRST: to the end.")
+]
+Last = Annotated[str | None, typer.Option("--last", help="The last 1h, 30m, ...")]
+From = Annotated[str | None, typer.Option("--from", help="Epochs from this ISO time on (UTC).")]
+To = Annotated[str | None, typer.Option("--to", help="Epochs before this time.")]
+Offsets = Annotated[
+    str | None, typer.Option("--offsets", help="Those that read TOPIC:PARTITION:FIRST-LAST.")
+]
+Rev = Annotated[
+    str | None,
+    typer.Option("--rev", help="Audit this revision, a folder or REPO@REV, instead."),
+]
+Share = Annotated[
+    str | None,
+    typer.Option("--sample", help="Audit a share such as 1/16, between checkpoints."),
+]
+Seed = Annotated[
+    int | None, typer.Option("--seed", help="That draws the sample; default by chance.", min=0)
+]
+Folder = Annotated[
+    Path | None, typer.Option("--folder", help="For its files; default a temporary one.")
+]
+Tolerance = Annotated[
+    list[str] | None,
+    typer.Option("--tolerance", help="COLUMN=relative:1e-9, ulp:4 or absolute:0.01."),
+]
+Sink = Annotated[
+    bool, typer.Option("--sink/--no-sink", help="Compare the sink topics with the ledger.")
+]
+Mixed = Annotated[
+    list[str] | None,
+    typer.Option("--mixed", help="A sink topic that others may write too."),
+]
+Bisect = Annotated[
+    bool,
+    typer.Option("--bisect", help="Search the first difference from checkpoint to checkpoint."),
+]
+Cores = Annotated[int, typer.Option("--cores", help="That it may use.", min=1)]
+Rate = Annotated[int | None, typer.Option("--rate", help="Records/s that it reads at most.", min=1)]
+Report = Annotated[
+    Path | None, typer.Option("--report", help="Folder for JSON, HTML, JUnit and Markdown.")
+]
+ShowValues = Annotated[bool, typer.Option("--show-values", help="Show keys and values of records.")]
+OnWorker = Annotated[
+    bool, typer.Option("--on-worker", help="A worker runs it; this command follows it.")
+]
+NoWait = Annotated[
+    bool, typer.Option("--no-wait", help="With --on-worker: ask for it, do not follow it.")
+]
 
 
 def replay(
     job: jobs.Job,
-    epochs: Annotated[
-        str | None, typer.Option("--epochs", help="FIRST:LAST, both included; FIRST: to the end.")
-    ] = None,
-    last: Annotated[str | None, typer.Option("--last", help="The last 1h, 30m, ...")] = None,
-    from_: Annotated[
-        str | None, typer.Option("--from", help="Epochs from this ISO time on (UTC).")
-    ] = None,
-    to: Annotated[str | None, typer.Option("--to", help="Epochs before this time.")] = None,
-    offsets: Annotated[
-        str | None, typer.Option("--offsets", help="Those that read TOPIC:PARTITION:FIRST-LAST.")
-    ] = None,
-    rev: Annotated[
-        str | None,
-        typer.Option("--rev", help="Audit this revision, a folder or REPO@REV, instead."),
-    ] = None,
-    folder: Annotated[
-        Path | None, typer.Option("--folder", help="For its files; default a temporary one.")
-    ] = None,
-    tolerance: Annotated[
-        list[str] | None,
-        typer.Option("--tolerance", help="COLUMN=relative:1e-9, ulp:4 or absolute:0.01."),
-    ] = None,
-    sink: Annotated[
-        bool, typer.Option("--sink/--no-sink", help="Compare the sink topics with the ledger.")
-    ] = True,
-    mixed: Annotated[
-        list[str] | None,
-        typer.Option("--mixed", help="A sink topic that others may write too."),
-    ] = None,
-    bisect: Annotated[
-        bool,
-        typer.Option("--bisect", help="Search the first difference from checkpoint to checkpoint."),
-    ] = False,
-    cores: Annotated[int, typer.Option("--cores", help="That it may use.", min=1)] = 1,
-    report: Annotated[
-        Path | None, typer.Option("--report", help="Folder for JSON, HTML, JUnit and Markdown.")
-    ] = None,
-    show_values: Annotated[
-        bool, typer.Option("--show-values", help="Show keys and values of records.")
-    ] = False,
-    on_worker: Annotated[
-        bool, typer.Option("--on-worker", help="A worker runs it; this command follows it.")
-    ] = False,
-    no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="With --on-worker: ask for it, do not follow it.")
-    ] = False,
+    epochs: Epochs = None,
+    last: Last = None,
+    from_: From = None,
+    to: To = None,
+    offsets: Offsets = None,
+    rev: Rev = None,
+    sample: Share = None,
+    seed: Seed = None,
+    folder: Folder = None,
+    tolerance: Tolerance = None,
+    sink: Sink = True,
+    mixed: Mixed = None,
+    bisect: Bisect = False,
+    cores: Cores = 1,
+    rate: Rate = None,
+    report: Report = None,
+    show_values: ShowValues = False,
+    on_worker: OnWorker = False,
+    no_wait: NoWait = False,
+    dry_run: output.DryRun = False,
     data: output.Data = None,
     as_json: output.Json = False,
 ) -> None:
@@ -78,7 +104,8 @@ def replay(
     if on_worker:
         local = {
             "--rev": rev, "--folder": folder, "--mixed": mixed, "--bisect": bisect or None,
-            "--no-sink": None if sink else True,
+            "--no-sink": None if sink else True, "--sample": sample, "--seed": seed,
+            "--rate": rate, "--dry-run": dry_run or None,
         }  # fmt: skip
         given = {"epochs": epochs, "from": from_, "to": to, "last": last, "offsets": offsets}
         there = audit_runs.run(
@@ -88,6 +115,7 @@ def replay(
         if there is not None:
             _show(there, report, show_values, as_json)
         return
+    _refuse_together(bisect=bisect, sample=sample, seed=seed, dry_run=dry_run)
     become_a_worker()
     from perseid.clocks import SystemClock
     from perseid.embedded import deployment
@@ -95,15 +123,39 @@ def replay(
     from perseid.replay.auditing import Asked, Auditor
 
     wanted = request.parsed(epochs=epochs, from_=from_, to=to, last=last, offsets=offsets)
+    share = None if sample is None else request.share_of(sample)
     allowed = tolerances.of_options(tolerance or ())
     with jobs.connected(data) as cluster, own_folder(folder) as mine:
-        asked = Asked(job, wanted, mine, cores, rev, allowed, sink, frozenset(mixed or ()))
+        asked = Asked(job, wanted, mine, cores, rev, allowed, sink, frozenset(mixed or ()), rate)
         auditor = Auditor(
             deployment(data), cluster.registry, cluster.topics, SystemClock(), asked,
             lambda line: output.note(str(line)),
         )  # fmt: skip
-        found = auditor.bisect() if bisect else auditor.audit()
+        if dry_run:
+            _show_planned(auditor.planned(share, seed), as_json)
+            return
+        if share is not None:
+            found = auditor.sample(share, seed)
+        else:
+            found = auditor.bisect() if bisect else auditor.audit()
     _show(found, report, show_values, as_json)
+
+
+def _refuse_together(
+    *, bisect: bool, sample: str | None, seed: int | None, dry_run: bool
+) -> None:  # fmt: skip
+    """UsageError for options of which one makes the other meaningless."""
+    from perseid.errors import UsageError
+
+    if seed is not None and sample is None:
+        raise UsageError("--seed draws a sample; add --sample such as 1/16")
+    if bisect and sample is not None:
+        raise UsageError("--bisect searches all intervals: leave out it or --sample")
+    if bisect and dry_run:
+        raise UsageError(
+            "--bisect: what it runs depends on what it finds; leave it out, and --dry-run shows "
+            "what the whole range would take"
+        )
 
 
 def _show(found: Audit, report: Path | None, show_values: bool, as_json: bool) -> None:
@@ -120,6 +172,18 @@ def _show(found: Audit, report: Path | None, show_values: bool, as_json: bool) -
         output.lines(_lines(found))
     if found.exit_code:
         raise typer.Exit(found.exit_code)
+
+
+def _show_planned(found: Planned, as_json: bool) -> None:
+    """What would be done; exits as the audit would if its input is gone."""
+    from perseid.replay.findings import EXIT
+
+    if as_json:
+        output.document(found)
+    else:
+        output.lines(planned_lines(found))
+    if found.gone:
+        raise typer.Exit(EXIT["input_gone"])
 
 
 def become_a_worker(*, with_spark: bool = True) -> None:
@@ -149,6 +213,31 @@ def own_folder(folder: Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="perseid-replay-") as made:
         yield Path(made)
+
+
+def planned_lines(found: Planned) -> Iterator[str]:
+    """A dry run for users."""
+    yield (
+        f"{found.job}: epochs {found.first_epoch} to {found.last_epoch} of revision "
+        f"{found.revision}, {time_text(found.from_ms)} to {time_text(found.to_ms)}, audited with "
+        f"{found.audited} from {found.base}"
+    )
+    if found.sample:
+        yield found.sample
+    cost = "nothing is known of bytes and time, since no report of an epoch is kept"
+    if found.bytes is not None and found.seconds is not None:
+        cost = (
+            f"about {found.bytes / 1e6:.1f} MB in {found.seconds / 60:.1f} minutes, as "
+            f"{found.measured} epochs of the job took"
+        )
+    yield f"would run {found.epochs} epochs with at most {found.records} records: {cost}"
+    yield (
+        f"would compare {found.compared} epochs of {', '.join(found.topics)} with the ledgers, "
+        "record by record where they differ, and the state with the checkpoints that are kept"
+    )
+    if found.gone:
+        yield f"cannot run: {found.gone}"
+    yield "nothing was run"
 
 
 def _lines(found: Audit) -> Iterator[str]:

@@ -35,8 +35,9 @@ from perseid.records.audits import (
 )
 from perseid.registry import Registry
 from perseid.replay import reports, request, tolerances
-from perseid.replay.auditing import Asked, Auditor, Progress
+from perseid.replay.auditing import Asked, Auditor
 from perseid.replay.findings import Audit
+from perseid.replay.watching import Progress
 from perseid.topics.admin import TopicAdmin
 from perseid.worker.process.surroundings import settle
 

@@ -2,70 +2,57 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from perseid.engine.comparison import Unequal, shown, total
+from perseid.engine.comparison import Unequal, shown
 from perseid.errors import PerseidError, RefusedError
 from perseid.jobs.model import layout as layouts
 from perseid.records.version import this_build
-from perseid.replay import bases, input_faults, programs, ranges, verdict
+from perseid.replay import bases, input_faults, planned, programs, ranges, sampling, verdict
 from perseid.replay.bisecting import Search
+from perseid.replay.causes import Causes
 from perseid.replay.findings import Audit
 from perseid.replay.ledgers import PastLedgers
 from perseid.replay.looking import Look
 from perseid.replay.recorded import Environments
+from perseid.replay.request import Request
 from perseid.replay.running import AuditRun, apart, archives, plan_of
 from perseid.replay.sink_columns import Revision, SinkColumns
 from perseid.replay.sink_faults import SinkFaults
 from perseid.replay.states import States, within
 from perseid.replay.verdict import Facts
+from perseid.replay.watching import Again, Watched
 from perseid.state.durability.store import open_store
 from perseid.topics import codec, names
 from perseid.worker.process import environment
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from pyspark.sql import SparkSession
 
     from perseid.clocks import Clock
-    from perseid.engine.order import EpochOrder
-    from perseid.engine.task_report import Made, TaskReport
     from perseid.jobs.model.layout import Layout
     from perseid.records import CheckpointPointer, CheckpointPointers, Deployment, JobEntry, Plan
     from perseid.registry import Registry
+    from perseid.replay.planned import Planned
     from perseid.replay.programs import Program
-    from perseid.replay.ranges import Past, Range
-    from perseid.replay.request import Request
+    from perseid.replay.ranges import Past, Range, Sample
     from perseid.replay.running import Ran
     from perseid.replay.tolerances import Tolerances
+    from perseid.replay.watching import Note
     from perseid.topics.admin import Partition, TopicReader
     from perseid.topics.log import LogReader
-    from perseid.worker.dataflow.context import FragmentContext
 
 LOG_S = 60.0  # for reading the token log, and the end of a ledger
-NOTE_S = 5.0  # between two notes about the progress of a run
-CONTROLLED_MAX = 20  # epochs with differences that the recorded revision runs again
-
-
-
-class Progress(NamedTuple):
-    """`epoch`: the last one that ran, of `of`. `differences`: places that differ so far."""
-
-    epoch: int
-    of: int
-    differences: int
-
-    def __str__(self) -> str:
-        return f"epoch {self.epoch} of {self.of}, {self.differences} differences"
-
-
-Note = Callable[[str | Progress], None]
+SEEDS = 1_000_000  # of samples that are drawn by chance
 
 
 @dataclass(frozen=True)
@@ -74,6 +61,7 @@ class Asked:
 
     `folder`: the audit's own, for state logs, scratch and outputs. `tolerances`: by column.
     `sinks`: whether the sink topics are compared with the ledgers; in `mixed` others may write.
+    `rate`: records/s that it reads at most.
     """
 
     job: str
@@ -84,6 +72,7 @@ class Asked:
     tolerances: Tolerances | None = None
     sinks: bool = True
     mixed: frozenset[str] = frozenset()
+    rate: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,104 +89,6 @@ class Subject:
         return self.recorded is not None and self.audited.archive == self.recorded.archive
 
 
-@dataclass
-class Watched:
-    """What one run has made, compared epoch by epoch with the ledgers.
-
-    `look`: what differs is looked at record by record; None: not of a control. `sinks`: compares
-    the topics; None: neither of a control nor where it was not asked for. `states`: compares its
-    state at checkpoints. `environments`: of what was committed. `unequal`: what differs by more
-    than a tolerance. `made`: what it made of the operator partitions' epochs that differ, by epoch
-    and gid.
-    """
-
-    span: Range
-    ledgers: PastLedgers
-    outputs: Path
-    note: Note
-    look: Look | None
-    sinks: SinkFaults | None
-    states: States
-    environments: Environments
-    unequal: list[Unequal] = field(default_factory=list)
-    made: dict[tuple[int, int], tuple[Made, ...]] = field(default_factory=dict)
-    _noted_s: float = field(default_factory=time.monotonic)
-
-    def ran(self, order: EpochOrder, done: TaskReport, context: FragmentContext) -> None:
-        epoch = order.token.epoch
-        if epoch >= self.span.first_epoch:
-            found = self.ledgers.ran(order, done)
-            if self.sinks is not None:
-                self.sinks.ran(epoch, found)
-            if found and self.look is not None:
-                found = self.look.differing(found, self.ledgers.near(epoch))
-            self.unequal += found
-            differ = {(one.operator, one.partition) for one in found}
-            for task in self.ledgers.layout.ledger_tasks:
-                if (task.operator, task.partition) in differ:
-                    self.made[epoch, task.gid] = done.partitions[task.gid].made or ()
-        self.states.ran(order, context)
-        if self.sinks is None or epoch < self.span.first_epoch:
-            shutil.rmtree(self.outputs / str(epoch), ignore_errors=True)
-        if time.monotonic() - self._noted_s > NOTE_S:
-            self._noted_s = time.monotonic()
-            count = len(self.unequal) + len(self.states.unlike)
-            self.note(Progress(epoch, self.span.last_epoch, count))
-
-    @property
-    def differs(self) -> bool:
-        """Whether outputs or states do."""
-        return bool(self.unequal or self.states.unlike)
-
-    @property
-    def controlled_to(self) -> int:
-        """The last epoch that a control has to run."""
-        epochs = sorted({e for e, _ in self.made} | {one.epoch for one in self.states.unlike})
-        return epochs[:CONTROLLED_MAX][-1]
-
-    def facts(self, facts: Facts) -> Facts:
-        """With what this run has seen of ledgers and sinks."""
-        unlike = {one.epoch for one in self.unequal} | {one.epoch for one in self.states.unlike}
-        first = min(unlike, default=self.span.last_epoch)
-        facts = replace(facts, recorded=self.environments.upto(first))
-        if self.look is None:
-            return facts
-        facts = replace(facts, states=tuple(self.states.compared))
-        compared = self.look.compared(self.ledgers.comparison)
-        if self.sinks is None:
-            return replace(facts, compared=compared)
-        return replace(
-            facts, compared=self.sinks.named(compared), sink_changed=tuple(self.sinks.changed)
-        )
-
-
-@dataclass
-class Again:
-    """A second run of the same files, compared with what the first one made where it differed."""
-
-    first: Watched
-    outputs: Path
-    unsteady: list[str] = field(default_factory=list)
-
-    def ran(self, order: EpochOrder, done: TaskReport, context: FragmentContext) -> None:
-        epoch = order.token.epoch
-        self.unsteady += self.first.states.unsteady(order, context)
-        for task in self.first.ledgers.layout.ledger_tasks:
-            before = self.first.made.get((epoch, task.gid))
-            if before is None:
-                continue
-            one = {(m.topic, m.partition): m for m in before}
-            two = {(m.topic, m.partition): m for m in done.partitions[task.gid].made or ()}
-            self.unsteady += [
-                f"operator {task.operator}, partition {task.partition}, epoch {epoch}, "
-                f"{topic}[{number}]: {shown(one.get((topic, number)))} in the first run, and "
-                f"{shown(two.get((topic, number)))} in the second"
-                for topic, number in sorted(one.keys() | two.keys())
-                if total(one.get((topic, number))) != total(two.get((topic, number)))
-            ]
-        shutil.rmtree(self.outputs / str(epoch), ignore_errors=True)
-
-
 class Auditor:
     """Audits one job. `settings`: the deployment as `running.apart` gives it."""
 
@@ -212,9 +103,53 @@ class Auditor:
         self._asked, self._note = asked, note
         self._runs = 0
         self._kept: tuple[CheckpointPointer, ...] = ()  # the job's checkpoints
+        self._past: Past | None = None  # all of it, where it was read
+        self._resolve: Callable[[Request, Past | None], Range]  # as of the last subject
+        self._causes = Causes()  # of what differs, in all parts of a sample
 
     def audit(self) -> Audit:
         """Raises RefusedError where nothing can be audited, and what ends a run."""
+        self._causes = Causes()
+        return self._audited()
+
+    def sample(self, share: Fraction, seed: int | None) -> Audit:
+        """Like `audit` of a share of the intervals between kept checkpoints; one report of all.
+
+        `seed`: that draws them, None for one by chance. Each part is an audit of its own, whose
+        causes are added to those of the parts before it, so that a key counts once.
+        """
+        drawn = self._drawn(self.subject().span, share, seed)
+        self._note(str(drawn))
+        self._causes = Causes()
+        audits = []
+        for part in drawn.parts:
+            self._asked = replace(self._asked, request=Request(epochs=part))
+            audits.append(self._audited())
+        return sampling.merged(audits, drawn)
+
+    def planned(self, share: Fraction | None = None, seed: int | None = None) -> Planned:
+        """What `audit` would do; with a share, what `sample` would. RefusedError as there."""
+        subject = self.subject(whole=True)
+        assert self._past is not None, "a range was found in it"
+        drawn, spans = None, [subject.span]
+        if share is not None:
+            drawn = self._drawn(subject.span, share, seed)
+            spans = [self._resolve(Request(epochs=part), self._past) for part in drawn.parts]
+        job, audited = self._asked.job, subject.audited
+        done = planned.reports(job, self.settings.brokers(job), self._topics)
+        spec = programs.read(audited, self.settings)
+        parts = [
+            planned.planned(
+                span, self._past, done, spec, audited.revision, self._gone(span), self._asked.rate
+            ) for span in spans
+        ]  # fmt: skip
+        return planned.summed(parts, "" if drawn is None else str(drawn))
+
+    def _drawn(self, span: Range, share: Fraction, seed: int | None) -> Sample:
+        seed = secrets.randbelow(SEEDS) if seed is None else seed
+        return ranges.sampled(span, self._kept, share, seed)
+
+    def _audited(self) -> Audit:
         started_s = self._clock.monotonic_s()
         subject = self.subject()
         span = subject.span
@@ -224,7 +159,7 @@ class Auditor:
         )
         facts = Facts(
             span.revision, subject.audited.revision, span.first_epoch, span.last_epoch,
-            gone=input_faults.missing(span.tokens.values(), self._topics),
+            gone=self._gone(span),
             environment=self._environment(subject),
         )  # fmt: skip
         if facts.gone:
@@ -268,8 +203,11 @@ class Auditor:
 
     # Before the run -----------------------------------------------------------------------------
 
-    def subject(self) -> Subject:
-        """What the request names; RefusedError if it cannot be audited."""
+    def subject(self, *, whole: bool = False) -> Subject:
+        """What the request names; RefusedError if it cannot be audited.
+
+        `whole`: reads all of the token log, not only what the range needs.
+        """
         job = self._asked.job
         stored = self._registry.job_entry(job)
         if stored is None:
@@ -279,7 +217,7 @@ class Auditor:
         if plan is None or plan.job_uuid != entry.uuid:
             raise RefusedError(f"{job} has never run, so it has no past; `perseid jobs show {job}`")
         pointers = self._registry.pointers(job)
-        span = self._range(entry, plan, pointers)
+        span = self._range(entry, plan, pointers, whole=whole)
         recorded = programs.recorded(span.revision, entry, plan, pointers)
         audited = recorded
         if self._asked.revision is not None:
@@ -291,12 +229,18 @@ class Auditor:
                 '`audit: {horizon: "7d"}` in job.yaml: from then on they are kept'
             )
         spec = programs.read(audited, self.settings)
+        programs.refuse_unusable(audited, self.settings)
         if recorded is not None and audited != recorded:
             before = programs.read(recorded, self.settings)
             programs.refuse_other_partitions(job, span.layout, before, spec)
         return Subject(span, audited, recorded)
 
-    def _range(self, entry: JobEntry, plan: Plan, pointers: CheckpointPointers | None) -> Range:
+    def _gone(self, span: Range) -> str:
+        return input_faults.missing(span.tokens.values(), self._topics)
+
+    def _range(
+        self, entry: JobEntry, plan: Plan, pointers: CheckpointPointers | None, *, whole: bool
+    ) -> Range:  # fmt: skip
         from perseid.topics.log import KafkaLogReader
 
         job = self._asked.job
@@ -309,17 +253,18 @@ class Auditor:
         spec = programs.read(programs.Program(plan.revision, plan.archive), self.settings)
         with closing(KafkaLogReader(brokers)) as logs:
             committed = self._committed(entry, layouts.build(spec, plan.layout), logs)
-            resolve = partial(
-                ranges.resolve, asked, checkpoints=kept, job=job, committed_epoch=committed,
+            self._resolve = partial(
+                ranges.resolve, checkpoints=kept, job=job, committed_epoch=committed,
                 now_ms=now_ms, horizon_s=spec.audit.horizon_s,
             )  # fmt: skip
-            window = ranges.window(asked, kept, now_ms)
+            window = None if whole else ranges.window(asked, kept, now_ms)
             if window is not None and window[0] >= start:
                 low, high = window
                 part = _past(logs, tokens, low, end if high is None else high + 1, trimmed=True)
                 with suppress(RefusedError):
-                    return resolve(past=part)
-            return resolve(past=_past(logs, tokens, start, end, trimmed=start > 0))
+                    return self._resolve(asked, part)
+            self._past = _past(logs, tokens, start, end, trimmed=start > 0)
+        return self._resolve(asked, self._past)
 
     def _committed(self, entry: JobEntry, layout: Layout, logs: LogReader) -> int:
         """The last epoch that all ledger partitions of the plan's layout have."""
@@ -373,7 +318,7 @@ class Auditor:
         )  # fmt: skip
         columns = SinkColumns(self.settings, self._revision(program), self._recorded(subject))
         tolerances = self._asked.tolerances
-        look = Look(columns, outputs, reader, tolerances) if looks else None
+        look = Look(columns, outputs, reader, self._causes, tolerances) if looks else None
         states = States(
             within(span, self._kept), open_store(self.settings.store), folder / "states",
             look.causes if look is not None else None, tolerances,
@@ -408,7 +353,7 @@ class Auditor:
         ran: Ran,
     ) -> AuditRun:  # fmt: skip
         plan = plan_of(self._asked.job, program.archive, subject.span)
-        return AuditRun(spark, self.settings, plan, last, folder, ran)
+        return AuditRun(spark, self.settings, plan, last, folder, ran, self._asked.rate)
 
     def _folder(self) -> Path:
         self._runs += 1
@@ -448,7 +393,6 @@ class Auditor:
         run: AuditRun | None = None,
     ) -> Audit:  # fmt: skip
         span = subject.span
-        look = watched.look if watched is not None else None
         if watched is not None:
             facts = watched.facts(facts)
         found, reasons = verdict.judged(facts)
@@ -465,7 +409,7 @@ class Auditor:
             verdict=found,
             reasons=reasons,
             compared=facts.compared,
-            causes=look.causes.found() if look is not None else (),
+            causes=self._causes.found(),
             states=facts.states,
             records_in=run.records_in if run is not None else 0,
             epochs=run.epochs if run is not None else 0,

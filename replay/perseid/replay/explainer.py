@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from perseid.jobs.model.spec import JobSpec
     from perseid.records import Deployment, Plan
     from perseid.registry import Registry
-    from perseid.replay.auditing import Note
     from perseid.replay.one_process import OneProcess
     from perseid.replay.origins import Origin
     from perseid.replay.traces import Trace
+    from perseid.replay.watching import Note
     from perseid.topics.admin import TopicReader
 
 SEARCH_S = 5.0  # of one search by halves; without a limit a large epoch would take hours

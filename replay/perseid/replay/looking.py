@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from perseid.engine.comparison import total
-from perseid.replay.causes import Causes
 from perseid.replay.differences import Differences, Place, Rows, differences
 from perseid.replay.findings import Compared, Difference
 from perseid.replay.sink_records import NotThere, committed
@@ -24,6 +23,7 @@ from perseid.worker.sink.kept_outputs import Kept, kept
 
 if TYPE_CHECKING:
     from perseid.engine.comparison import Comparison, Unequal
+    from perseid.replay.causes import Causes
     from perseid.replay.findings import Kind
     from perseid.replay.sink_columns import SinkColumns
     from perseid.replay.sink_records import Reader
@@ -35,15 +35,15 @@ NONE = pa.array([], pa.binary())
 
 
 class Look:
-    """The outputs of one run that differ. `causes`: by what; `outputs`: the run's folder."""
+    """The outputs of one run that differ. `causes`: are added to; `outputs`: the run's folder."""
 
     def __init__(
-        self, columns: SinkColumns, outputs: Path, reader: Reader,
+        self, columns: SinkColumns, outputs: Path, reader: Reader, causes: Causes,
         tolerances: Tolerances | None = None,
     ) -> None:  # fmt: skip
         self._columns, self._outputs, self._reader = columns, outputs, reader
         self._tolerances = tolerances
-        self.causes = Causes()
+        self.causes = causes
         self._looked: Counter[str] = Counter()  # windows by topic
         self._why: dict[str, str] = {}  # the first reason why one was not looked at, by topic
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perseid.errors import BadInputError, RefusedError
+from perseid.errors import BadInputError, DamagedFile, RefusedError
+from perseid.jobs.environments import activating
+from perseid.jobs.environments.installing import Environments
+from perseid.jobs.environments.loading import load_all
 from perseid.jobs.model import layout as layouts
 from perseid.jobs.model.trees import archive, fetch_archive, open_archive, sha256
 from perseid.jobs.repository import job_folders
@@ -74,9 +79,35 @@ def named(text: str, job: str, known: Program | None, deployment: Deployment) ->
 
 
 def read(program: Program, deployment: Deployment) -> JobSpec:
-    """The job of a program, unpacked where its run will find it."""
-    folder = open_archive(deployment.store, program.archive, archives(Path(deployment.state)))
-    return parse.load(folder)
+    """The job of a program, unpacked where its run will find it.
+
+    RefusedError if its files are gone, or if they are no job for this version of perseid.
+    """
+    with _refused(program):
+        return parse.load(_folder(program, deployment))
+
+
+def refuse_unusable(program: Program, deployment: Deployment) -> None:
+    """RefusedError if its packages cannot be installed here, or its classes not be imported."""
+    with _refused(program), ExitStack() as held:
+        folder = _folder(program, deployment)
+        packages = held.enter_context(Environments.of(deployment).lease(folder))
+        activating.use(folder, packages)
+        load_all(parse.load(folder).operators, folder, allow_code=deployment.jobs_allow_code)
+
+
+def _folder(program: Program, deployment: Deployment) -> Path:
+    return open_archive(deployment.store, program.archive, archives(Path(deployment.state)))
+
+
+@contextmanager
+def _refused(program: Program) -> Iterator[None]:
+    try:
+        yield
+    except (BadInputError, DamagedFile) as error:
+        raise RefusedError(
+            f"revision {program.revision} cannot run here, so it cannot be audited: {error}"
+        ) from error
 
 
 def refuse_other_partitions(job: str, number: int, before: JobSpec, now: JobSpec) -> None:

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import chain as joined
 from itertools import groupby
+from math import ceil
+from random import Random
 
 import numpy as np
 import numpy.typing as npt
 
 from perseid.clocks import time_text
-from perseid.errors import RefusedError, UsageError
+from perseid.errors import RefusedError
 from perseid.jobs.validation.retention import duration
 from perseid.records import CheckpointPointer
 from perseid.replay.request import Request, SourceOffsets
@@ -91,6 +94,26 @@ class Estimate:
     seconds: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The part of a range that is audited: `chosen` of `intervals` between checkpoints.
+
+    `parts`: first and last epochs, in order; what is next to each other is one.
+    """
+
+    seed: int
+    intervals: int
+    chosen: int
+    parts: tuple[tuple[int, int], ...]
+
+    def __str__(self) -> str:
+        named = [f"{first} to {last}" for first, last in self.parts]
+        return (
+            f"a sample of {self.chosen} of {self.intervals} intervals between checkpoints, drawn "
+            f"with seed {self.seed}: epochs {_some(named)}"
+        )
+
+
 def past(entries: Iterable[tuple[int, TokenRecord]], *, trimmed: bool) -> Past | None:
     """From the token log's committed records by offset; None without a Begin or a token.
 
@@ -159,7 +182,6 @@ def resolve(
 
     Raises:
         RefusedError: it cannot be audited; the message has what can.
-        UsageError: a source partition that the job does not read.
     """
     if past is None or not past.tokens or committed_epoch <= past.base.epoch:
         raise RefusedError(
@@ -198,6 +220,30 @@ def resolve(
         offsets[base_epoch - past.base.epoch], checkpoint, compared[0].time_ms,
         compared[-1].time_ms, dict(list(past.tokens.items())[run]),
     )  # fmt: skip
+
+
+def sampled(
+    found: Range, checkpoints: Iterable[CheckpointPointer], share: Fraction, seed: int
+) -> Sample:
+    """A share of the range's intervals between checkpoints, drawn with `seed`; at least one.
+
+    Each can begin at its own checkpoint, so the others need not run. `checkpoints`: as in
+    `resolve`.
+    """
+    epochs = {offset: token.epoch for offset, token in found.tokens.items()}
+    ends = {p.epoch for p in checkpoints if epochs.get(p.token_offset) == p.epoch}
+    inner = sorted(e for e in ends if found.first_epoch <= e < found.last_epoch)
+    firsts = [found.first_epoch, *(e + 1 for e in inner)]
+    intervals = list(zip(firsts, [*inner, found.last_epoch], strict=True))
+    count = ceil(share * len(intervals))
+    chosen = sorted(Random(seed).sample(intervals, count))
+    parts = chosen[:1]
+    for first, last in chosen[1:]:
+        if first == parts[-1][1] + 1:  # one run, since no state has to be restored between them
+            parts[-1] = parts[-1][0], last
+        else:
+            parts.append((first, last))
+    return Sample(seed, len(intervals), count, tuple(parts))
 
 
 def dry_run(found: Range, past: Past, done: Iterable[EpochDone]) -> Estimate:
@@ -275,7 +321,7 @@ def _of_offsets(
     ]  # fmt: skip
     place = f"{wanted.topic}[{wanted.partition}]"
     if not reads:
-        raise UsageError(f"--offsets: {job} does not read {place}; it reads {_read_of(listed)}")
+        raise RefusedError(f"--offsets: {job} does not read {place}; it reads {_read_of(listed)}")
     epochs, starts, ends = np.array(reads, np.int64).T
     low, high = int(starts.min()), int(ends.max())
     if wanted.first < low:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 
+from perseid.clocks import time_text
 from perseid.errors import UsageError
 from perseid.jobs.model import units
 
@@ -12,6 +14,7 @@ FORMS = "--epochs, --from and --to, --last, or --offsets"
 EPOCHS_EXPECTED = "FIRST:LAST such as 100:200, both included, FIRST: to the last, or one epoch"
 OFFSETS_EXPECTED = "TOPIC:PARTITION:OFFSET or TOPIC:PARTITION:FIRST-LAST, such as orders:0:100-200"
 TIME_EXPECTED = "a time from 1970 on, such as 2026-11-21T08:00:00 (UTC unless it has an offset)"
+SHARE_EXPECTED = "a share such as 1/16 or 5%, above 0 and at most 1"
 
 _SHOWN = 60  # characters of a user's text in an error
 _EPOCHS = re.compile(r"([0-9]{1,18})(:([0-9]{1,18})?)?")
@@ -60,6 +63,23 @@ class Request:
         if self.last_ms is not None and self.last_ms <= 0:
             raise UsageError("--last: expected a duration above 0")
 
+    def __str__(self) -> str:
+        """As options of the command.
+
+        >>> print(Request(epochs=(7, None)), Request(last_ms=3_600_000), Request(to_ms=1_000))
+        --epochs 7: --last 3600s --to 1970-01-01T00:00:01.000+00:00
+        """
+        if self.epochs is not None:
+            first, last = self.epochs
+            return f"--epochs {first}:{'' if last is None else last}"
+        if self.offsets is not None:
+            o = self.offsets
+            return f"--offsets {o.topic}:{o.partition}:{o.first}-{o.last}"
+        if self.last_ms is not None:
+            return f"--last {self.last_ms / 1000:g}s"
+        times = ("--from", self.from_ms), ("--to", self.to_ms)
+        return " ".join(f"{name} {time_text(ms)}" for name, ms in times if ms is not None)
+
 
 def parsed(
     *, epochs: str | None = None, from_: str | None = None, to: str | None = None,
@@ -80,6 +100,22 @@ def parsed(
         None if last is None else _duration_ms("--last", last),
         None if offsets is None else _offsets(offsets),
     )
+
+
+def share_of(text: str) -> Fraction:
+    """That of `--sample`.
+
+    >>> share_of("1/16"), share_of("5%")
+    (Fraction(1, 16), Fraction(1, 20))
+    """
+    whole, percent, rest = text.strip().partition("%")
+    try:
+        found = Fraction(whole) / (100 if percent else 1)
+    except (ValueError, ZeroDivisionError):
+        found = Fraction(0)
+    if rest or not 0 < found <= 1:
+        raise UsageError(f"--sample {text[:_SHOWN]!r}: expected {SHARE_EXPECTED}")
+    return found
 
 
 def _ordered(option: str, first: int, last: int | None) -> None:

@@ -81,16 +81,27 @@ def apart(deployment: Deployment, job: str, folder: Path, cores: int) -> Deploym
     })  # fmt: skip
 
 
+def pause_s(records: int, rate: int | None, took_s: float) -> float:
+    """How long a run waits after an epoch to read no more than `rate` records/s.
+
+    An epoch that took longer gives the next ones no credit.
+
+    >>> pause_s(1_000, 500, took_s=0.5), pause_s(1_000, None, took_s=0.5)
+    (1.5, 0.0)
+    """
+    return 0.0 if rate is None else max(0.0, records / rate - took_s)
+
+
 class AuditRuntime:
-    """`perseid.engine.fragment.Runtime` of an audit."""
+    """`perseid.engine.fragment.Runtime` of an audit. `rate`: as in `pause_s`."""
 
     def __init__(
         self, runner: EpochRunner, plan: Plan, tokens: LogReader, topics: TopicReader, last: int,
-        ran: Ran,
+        ran: Ran, rate: int | None = None,
     ) -> None:  # fmt: skip
         self.runner, self.plan, self.tokens, self.topics = runner, plan, tokens, topics
         self.layout = runner.context.layout
-        self._last, self._ran = last, ran
+        self._last, self._ran, self._rate = last, ran, rate
         self._done: TaskReport | None = None
         self._folded: list[CheckpointPointer] = []  # newest first, two at most
 
@@ -135,7 +146,9 @@ class AuditRuntime:
         logs.bind(job=self.plan.job, epoch=order.token.epoch)
         started_s = time.monotonic()
         done = self._done = self.runner.run(order, record)
-        return done, round((time.monotonic() - started_s) * 1000)
+        took_s = time.monotonic() - started_s
+        time.sleep(pause_s(sum(r.count for r in done.reads.values()), self._rate, took_s))
+        return done, round(took_s * 1000)
 
     def after(self, order: EpochOrder) -> None:
         self.runner.clean()
@@ -191,15 +204,16 @@ class AuditRun:
 
     def __init__(
         self, spark: SparkSession | None, deployment: Deployment, plan: Plan, last: int,
-        folder: Path, ran: Ran,
+        folder: Path, ran: Ran, rate: int | None = None,
     ) -> None:  # fmt: skip
         """`deployment`: as `apart` gives it; archives and packages of its runs are shared.
 
         `last`: the epoch after which it ends. `spark`: None if `_runtime` needs none.
+        `rate`: records/s that it reads at most.
         """
         self._spark, self._plan, self._last, self._folder = spark, plan, last, folder
         self._deployment = deployment
-        self._ran, self._progress = ran, _Progress()
+        self._ran, self._rate, self._progress = ran, rate, _Progress()
         self._incarnation = f"audit-{secrets.token_hex(4)}"
         self._token = secrets.token_hex(16)  # marks errors of its tasks (`errors.carried`)
         self._error: PerseidError | None = None
@@ -261,7 +275,9 @@ class AuditRun:
     ) -> AuditRuntime:
         assert self._spark is not None, "epochs run on Spark"
         runner = held.enter_context(closing(EpochRunner(self._spark, context)))
-        return AuditRuntime(runner, self._plan, tokens, self._topics, self._last, self._ran)
+        return AuditRuntime(
+            runner, self._plan, tokens, self._topics, self._last, self._ran, self._rate
+        )  # fmt: skip
 
     def _context(self, held: ExitStack) -> FragmentContext:
         own = self._deployment.model_copy(update={"state": str(self._folder / "state")})

@@ -64,9 +64,9 @@ def test_invalid_signatures(run: Run, signed: Path, tmp_path: Path) -> None:
 
 def test_a_signed_document_that_is_no_report(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "signed.json"
-    file.write_text(signing.sign('{"format": 2}', signing.new_key(tmp_path)))
+    file.write_text(signing.sign('{"format": 9}', signing.new_key(tmp_path)))
     key = str(tmp_path / "audit.pub")
-    assert "has format 2" in run("audits", "verify", str(file), "--key", key, code=1)
+    assert "has format 9" in run("audits", "verify", str(file), "--key", key, code=1)
 
 
 def test_what_cannot_be_verified(run: Run, signed: Path, tmp_path: Path) -> None:

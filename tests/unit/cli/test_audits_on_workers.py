@@ -130,6 +130,10 @@ def test_it_need_not_be_followed(run: Run, deployed: Deployed) -> None:
     [
         (("--rev", "folder", "--last", "1h"), "--rev is for an audit on this machine"),
         (("--folder", "folder", "--last", "1h"), "--folder is for an audit on this machine"),
+        (("--sample", "1/2", "--last", "1h"), "--sample is for an audit on this machine"),
+        (("--seed", "0", "--last", "1h"), "--seed is for an audit on this machine"),
+        (("--rate", "5", "--last", "1h"), "--rate is for an audit on this machine"),
+        (("--dry-run", "--last", "1h"), "--dry-run is for an audit on this machine"),
         (("--epochs", "9:7"), "--epochs: the last one, 7, is below the first one, 9"),
         ((), "expected one of --epochs"),
         (("--last", "1h", "--tolerance", "x"), "--tolerance"),

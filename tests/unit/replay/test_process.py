@@ -18,7 +18,7 @@ from perseid.records.marks import mark
 from perseid.registry import Registry
 from perseid.replay import __main__ as process
 from perseid.replay import reports
-from perseid.replay.auditing import Progress
+from perseid.replay.watching import Progress
 from perseid.testing.wait import until
 from support.audit_reports import example
 

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
+from fractions import Fraction
+from itertools import count, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseid.errors import RefusedError, UsageError
+from perseid.errors import RefusedError
 from perseid.records import CheckpointPointer
-from perseid.replay.ranges import Estimate, Past, Range, dry_run, past, resolve, window
+from perseid.replay.ranges import (
+    Estimate,
+    Past,
+    Range,
+    Sample,
+    dry_run,
+    past,
+    resolve,
+    sampled,
+    window,
+)
 from perseid.replay.request import Request, SourceOffsets
 from perseid.topics.chain import Base
 from perseid.topics.records import (
@@ -285,7 +296,7 @@ def test_a_refusal_names_the_horizon(request_: Request) -> None:
     ],
 )
 def test_a_partition_that_is_not_read_is_named(place: tuple[str, int], words: str) -> None:
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(RefusedError) as refused:
         resolved(Request(offsets=SourceOffsets(*place, 1, 2)))
     assert words in str(refused.value)
 
@@ -378,3 +389,47 @@ def test_a_cost_by_epoch_and_record_is_found(sizes: list[int], each: int, by_rec
     expected = sum(each + by_record * size for size in sizes) / 1000
     assert estimate.seconds == pytest.approx(expected, abs=1e-6)
     assert estimate.bytes == sum(sizes)
+
+
+def in_a_sample(share: Fraction, seed: int, *ends: int) -> Sample:
+    return sampled(
+        resolved(Request(epochs=(3, 19))), [pointer(PLAIN, end) for end in ends], share, seed
+    )
+
+
+@given(st.sets(st.integers(1, 20)), st.fractions(Fraction(1, 30), 1), st.integers(0, 10**6))
+def test_a_sample_has_its_share_of_the_intervals_between_checkpoints(
+    ends: set[int], share: Fraction, seed: int
+) -> None:
+    """Against a plain list of all intervals."""
+    found = in_a_sample(share, seed, *ends)
+    assert found == in_a_sample(share, seed, *sorted(ends))
+    inner = sorted(ends & set(range(3, 19)))
+    intervals = list(zip([3, *(e + 1 for e in inner)], [*inner, 19], strict=True))
+    covered = [e for first, last in found.parts for e in range(first, last + 1)]
+    whole = [one for one in intervals if set(range(one[0], one[1] + 1)) <= set(covered)]
+    assert sorted(covered) == [e for first, last in whole for e in range(first, last + 1)]
+    assert len(whole) == found.chosen
+    assert found.intervals == len(intervals)
+    assert share <= Fraction(found.chosen, found.intervals) < share + Fraction(1, found.intervals)
+    assert all(b[0] > a[1] + 1 for a, b in pairwise(found.parts))
+
+
+def test_another_seed_draws_another_sample() -> None:
+    drawn = {in_a_sample(Fraction(1, 4), seed, *range(3, 19)).parts for seed in range(20)}
+    assert len(drawn) > 15
+    every = {part[0] for parts in drawn for part in parts}
+    assert len(every) > 10
+
+
+def test_a_sample_without_a_checkpoint_is_the_whole_range() -> None:
+    assert in_a_sample(Fraction(1, 16), 7) == Sample(7, 1, 1, ((3, 19),))
+    assert str(in_a_sample(Fraction(1), 7, 5)) == (
+        "a sample of 2 of 2 intervals between checkpoints, drawn with seed 7: epochs 3 to 19"
+    )
+
+
+def test_a_checkpoint_of_a_token_that_was_rolled_back_ends_no_interval() -> None:
+    gone = replace(pointer(PLAIN, 8), token_offset=999)
+    found = sampled(resolved(Request(epochs=(3, 19))), [gone], Fraction(1), 0)
+    assert found.intervals == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perseid.errors import UsageError
-from perseid.replay.request import Request, SourceOffsets, parsed
+from perseid.replay.request import Request, SourceOffsets, parsed, share_of
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,23 @@ def test_what_is_refused(options: dict[str, str], words: str) -> None:
         parsed(**options)
     assert words in str(refused.value)
     assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("text", ["0", "-1/2", "17/16", "101%", "1/0", "a", "", "5%%", "5%x"])
+def test_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--sample .*: expected a share such as 1/16 or 5%"):
+        share_of(text)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"epochs": "7:9"}, {"epochs": "7:"}, {"last": "90m"}, {"offsets": "orders:3:7-9"},
+     {"from_": "2026-01-01", "to": "2026-01-02"}, {"to": "2026-01-02"}],
+)  # fmt: skip
+def test_a_request_is_shown_as_its_options(options: dict[str, str]) -> None:
+    """An audit's folder has it; other requests are shown otherwise."""
+    words = str(parsed(**options)).split()
+    names = {"--epochs": "epochs", "--last": "last", "--offsets": "offsets", "--from": "from_",
+             "--to": "to"}  # fmt: skip
+    again = {names[name]: value for name, value in zip(words[::2], words[1::2], strict=True)}
+    assert parsed(**again) == parsed(**options)

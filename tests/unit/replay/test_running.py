@@ -12,7 +12,7 @@ import pytest
 from perseid.engine.fragment import FragmentLife
 from perseid.engine.last_word import LastWord
 from perseid.engine.order import EpochOrder
-from perseid.engine.task_report import PartitionReport, TaskReport
+from perseid.engine.task_report import PartitionReport, ReadCount, TaskReport
 from perseid.errors import PerseidError, RetryableError
 from perseid.records import Plan
 from perseid.replay.ranges import Range
@@ -47,15 +47,16 @@ class Runner:
     def run(self, order: EpochOrder, _record: bytes) -> TaskReport:
         self.orders.append(order)
         gids = [task.gid for task in self.context.layout.tasks]
-        return TaskReport(order.token.epoch, partitions=dict.fromkeys(gids, PartitionReport()))
+        reads = {(0, "rows"): ReadCount(50, 500, 0, 0, 0, {})}
+        return TaskReport(order.token.epoch, reads, dict.fromkeys(gids, PartitionReport()))
 
 
 class World(Around):
     """Token log and host of an audit up to epoch `last`."""
 
-    def __init__(self, folder: Path, state: Path, last: int) -> None:
+    def __init__(self, folder: Path, state: Path, last: int, rate: int | None = None) -> None:
         super().__init__(base=0)
-        self.runner, self.last = Runner(folder, state), last
+        self.runner, self.last, self.rate = Runner(folder, state), last, rate
         self.ran: list[int] = []
 
     def token(self, epoch: int, previous: int, **changes: Any) -> int:
@@ -78,7 +79,8 @@ class World(Around):
             self.ran.append(order.token.epoch)
 
         yield AuditRuntime(
-            self.runner, self.plan, self, self, self.last, ran  # type: ignore[arg-type]
+            self.runner, self.plan, self, self, self.last, ran,  # type: ignore[arg-type]
+            self.rate,
         )  # fmt: skip
 
     @property
@@ -155,6 +157,19 @@ def test_a_log_that_ends_too_early_ends_the_run(folder: Path, tmp_path: Path) ->
     with pytest.raises(RetryableError, match="no record at offset 3"):
         world.live()
     assert world.ran == [1]
+
+
+def test_it_reads_no_faster_than_asked_for(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("perseid.replay.running.time.sleep", waited.append)
+    for rate in (None, 5):
+        world = World(folder, tmp_path / "audit", last=2, rate=rate)
+        world.token(2, world.token(1, FIRST))
+        world.live()
+    assert waited[:2] == [0.0, 0.0]
+    assert waited[2:] == pytest.approx([10.0, 10.0], abs=0.5)
 
 
 def test_its_state_is_apart_and_its_clients_are_known(tmp_path: Path) -> None:
