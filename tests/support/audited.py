@@ -33,7 +33,8 @@ def stop(running: RunningCluster, job: str) -> None:
     """The last report of its worker comes after the command's answer."""
 
     def is_over() -> bool:
-        found = [codec.decode(r.value or b"") for r in read_topic(running.kafka, names.progress(job))]
+        topic = names.progress(job)
+        found = [codec.decode(r.value or b"") for r in read_topic(running.kafka, topic)]
         *_, last = (record for record in found if isinstance(record, FragmentState))
         return last.state == "stopped"
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perseid.cli import audits, output
+from perseid.cli import output, report_files
 from perseid.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def _approval(file: Path, keys: Sequence[Path]) -> Approval:
     from perseid.replay import approving
     from perseid.replay.reports import from_json
 
-    found, signature = audits.report_of(file, keys)
+    found, signature = report_files.report_of(file, keys)
     report = from_json(found)
     causes = approving.causes_of(report)
     output.note(

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from perseid.cli import audit_runs, output
+from perseid.cli import audit_runs, output, report_files
 from perseid.cli import jobs as job_verbs
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-NOT_VERIFIED = "signed, not verified"
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A report, as JSON or signed.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="Of `perseid audits list`.")]
@@ -54,7 +51,7 @@ def sign(
     from perseid.replay import signing
     from perseid.replay.reports import from_json
 
-    text = _text(file)
+    text = report_files.text_of(file)
     from_json(text)
     output.lines([signing.sign(text, signing.private_key(key)).removesuffix("\n")])
 
@@ -74,7 +71,7 @@ def verify(
     from perseid.replay import signing
     from perseid.replay.reports import from_json
 
-    signed = signing.verify(_text(file), [signing.public_key(path) for path in key])
+    signed = signing.verify(report_files.text_of(file), [signing.public_key(path) for path in key])
     audit = from_json(signed.report)
     found = {
         "signature": "valid",
@@ -107,8 +104,8 @@ def show(
     form = "json" if as_json else form
     if form not in FORMS:
         raise UsageError(f"--format {form[:20]!r}: expected {', '.join(FORMS)}")
-    text, signature = report_of(file, key or ())
-    if signature == NOT_VERIFIED:
+    text, signature = report_files.report_of(file, key or ())
+    if signature == report_files.NOT_VERIFIED:
         output.note(f"perseid: the signature of {file} was not verified; --key verifies it")
     output.lines([FORMS[form].text(from_json(text)).removesuffix("\n")])
 
@@ -166,34 +163,3 @@ def cancel(id_: Id, data: output.Data = None, as_json: output.Json = False) -> N
     with job_verbs.connected(data) as cluster:
         over = audits.cancel(cluster.registry, cluster.clock, id_, audit_runs.user())
     audit_runs.show(over, as_json=as_json)
-def report_of(file: Path, keys: Sequence[Path]) -> tuple[str, str]:
-    """The report in a file as JSON, and whether it is signed. `keys`: verify it with these."""
-    from perseid.replay import signing
-
-    text = _text(file)
-    if keys:
-        found = signing.verify(text, [signing.public_key(path) for path in keys])
-        return found.report, f"signed by key {found.key_id}"
-    if _is_envelope(text):
-        return signing.unverified(text), NOT_VERIFIED
-    return text, "unsigned"
-
-
-def _is_envelope(text: str) -> bool:
-    from perseid.replay import signing
-
-    try:
-        return signing.is_envelope(json.loads(text))
-    except (ValueError, RecursionError):
-        return False  # reading it as a report names the fault
-
-
-def _text(file: Path) -> str:
-    from perseid.errors import UsageError
-
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{file}: expected a report, found bytes that are no text") from None
