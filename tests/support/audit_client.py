@@ -22,12 +22,13 @@ class Audits:
         self._asked = 0
 
     def audit(
-        self, job: str, epochs: str, revision: Path | None = None, tolerances: Sequence[str] = ()
-    ) -> dict[str, Any]:
+        self, job: str, epochs: str, revision: Path | None = None, tolerances: Sequence[str] = (),
+        mixed: Sequence[str] = (),
+    ) -> dict[str, Any]:  # fmt: skip
         """The report, `{"refused": why}` or `{"error": text}`."""
         order = {
             "job": job, "epochs": epochs, "revision": str(revision) if revision else None,
-            "tolerances": list(tolerances),
+            "tolerances": list(tolerances), "mixed": list(mixed),
         }  # fmt: skip
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(order) + "\n")

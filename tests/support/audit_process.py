@@ -42,6 +42,7 @@ def main(data: Path, folder: Path, orders: Iterable[str]) -> None:
                 asked = Asked(
                     order["job"], request.parsed(epochs=order["epochs"]), folder / str(number),
                     CORES, order["revision"], tolerances.of_options(order["tolerances"]),
+                    mixed=frozenset(order["mixed"]),
                 )  # fmt: skip
                 auditor = Auditor(
                     settings, cluster.registry, cluster.topics, SystemClock(), asked,

@@ -118,6 +118,11 @@ class PlantedJob:
         running.apply(folder)
         running.keep_tokens(name)
 
+    @property
+    def mixed(self) -> tuple[str, ...]:
+        """The sink topics that others write too."""
+        return (f"{self.name}-sums",)
+
     def record(self) -> PlantedJob:
         """Feeds it, chunk by chunk; during the last one another writer writes to its sink."""
         for _ in range(CHUNKS - 1):

@@ -44,7 +44,7 @@ def test_a_revision_that_differs_in_one_place(
 ) -> None:
     places = job.places
     other = job.revision(tmp_path / "other", case.edits_of(places))
-    report = auditing.audit(job.name, f"1:{job.last}", other, case.tolerances)
+    report = auditing.audit(job.name, f"1:{job.last}", other, case.tolerances, job.mixed)
     assert report.get("verdict") == case.verdict, report
     if case.verdict == "equal":
         assert report["causes"] == []
@@ -56,6 +56,17 @@ def test_a_revision_that_differs_in_one_place(
     assert cause["first_epoch"] == epoch
     if case.shown:
         assert places[case.row] in {row["i"] for row in samples(cause)}, cause
+
+
+def test_records_of_another_writer(job: PlantedJob, auditing: Audits) -> None:
+    """They are a fault of the sink, unless the user has others write it."""
+    report = auditing.audit(job.name, f"1:{job.last}")
+    assert report.get("verdict") == "sink_changed", report
+    (topic,) = job.mixed
+    assert f"{topic}[" in report["reasons"][0]
+    assert "that no ledger has" in report["reasons"][0]
+    assert report["causes"] == []
+    assert auditing.audit(job.name, f"1:{job.last}", mixed=job.mixed)["verdict"] == "equal"
 
 
 def samples(cause: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -117,7 +128,7 @@ def test_a_change_of_the_topics(
     job = PlantedJob(running, tmp_path / "job", name).record()
     case.do(running, job)
     other = job.revision(tmp_path / "other", case.edits) if case.edits else None
-    report = auditing.audit(job.name, f"1:{job.last}", other)
+    report = auditing.audit(job.name, f"1:{job.last}", other, mixed=job.mixed)
     assert report.get("verdict") == case.verdict, report
     assert case.text in json.dumps(report), report
     running.do("jobs", "remove", job.name, "--purge")

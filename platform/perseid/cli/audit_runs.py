@@ -20,7 +20,7 @@ LOOK_S = 0.5
 COLUMNS = ("id", "job", "state", "verdict", "epochs", "by", "asked for", "why")
 
 
-def run(
+def on_worker(
     job: str, options: Mapping[str, str | None], local: Mapping[str, object],
     tolerance: Sequence[str], cores: int, data: Path | None, *,
     values: bool, no_wait: bool, as_json: bool,

@@ -108,7 +108,7 @@ def replay(
             "--rate": rate, "--dry-run": dry_run or None,
         }  # fmt: skip
         given = {"epochs": epochs, "from": from_, "to": to, "last": last, "offsets": offsets}
-        there = audit_runs.run(
+        there = audit_runs.on_worker(
             job, given, local, tolerance or (), cores, data,
             values=show_values, no_wait=no_wait, as_json=as_json,
         )  # fmt: skip
