@@ -9,7 +9,7 @@ from perseid.testing.stack import Ran
 from perseid.testing.verify.read import read_topic
 from perseid.testing.wait import until
 from perseid.topics import codec, names
-from perseid.topics.records import FragmentState
+from perseid.topics.records import FragmentState, PartDone
 from support.ranks import RankedJob
 
 AUDIT_S = 400.0  # a Spark starts next to two busy ones
@@ -29,13 +29,18 @@ def found(ran: Ran, code: int) -> dict[str, Any]:
     return document
 
 
+def reports(running: RunningCluster, job: str) -> list[object]:
+    """What the workers have reported, but for parts: those of a stopped job are uploaded later."""
+    topic = names.progress(job)
+    found = (codec.decode(record.value or b"") for record in read_topic(running.kafka, topic))
+    return [record for record in found if not isinstance(record, PartDone)]
+
+
 def stop(running: RunningCluster, job: str) -> None:
     """The last report of its worker comes after the command's answer."""
 
     def is_over() -> bool:
-        topic = names.progress(job)
-        found = [codec.decode(r.value or b"") for r in read_topic(running.kafka, topic)]
-        *_, last = (record for record in found if isinstance(record, FragmentState))
+        *_, last = (one for one in reports(running, job) if isinstance(one, FragmentState))
         return last.state == "stopped"
 
     running.do("jobs", "stop", job)

@@ -12,7 +12,7 @@ from perseid.testing.running import RunningCluster
 from perseid.testing.wait import until
 from perseid.topics import names
 from perseid.topics.admin import TopicAdmin
-from support.audited import stop
+from support.audited import reports, stop
 from support.ranks import RankedJob
 
 AUDIT_S = 400.0  # a Spark starts next to two busy ones
@@ -24,9 +24,9 @@ def shown(running: RunningCluster, id_: str) -> Any:
 
 
 def touched(running: RunningCluster, job: str) -> Any:
-    """What an audit must not change of a stopped job: ends of topics, generation, state logs."""
+    """What an audit must not change of a stopped job: topics, generation, state logs."""
     topics = TopicAdmin(running.kafka)
-    own = [f"{job}-out", names.tokens(job), names.ledger(job), names.progress(job)]
+    own = [f"{job}-out", names.tokens(job), names.ledger(job)]
     infos = topics.describe(own)
     places = [(name, p) for name, info in infos.items() for p in range(info.partitions)]
     registry = Registry.connect(running.cluster.deployment)
@@ -41,7 +41,7 @@ def touched(running: RunningCluster, job: str) -> Any:
         path: path.stat().st_mtime_ns for path in logs.rglob("*")
         if path.is_file() and "orders" not in path.parts  # its last parts may still be uploaded
     }  # fmt: skip
-    return topics.ends(places, committed=False), generation, files
+    return topics.ends(places, committed=False), reports(running, job), generation, files
 
 
 @pytest.mark.drawn(group="longest")
