@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from perseid.registry import Registry
 from perseid.testing.running import RunningCluster
 from perseid.testing.stack import Ran
 from perseid.testing.verify.read import read_topic
 from perseid.testing.wait import until
 from perseid.topics import codec, names
+from perseid.topics.admin import TopicAdmin
 from perseid.topics.records import FragmentState, PartDone
 from support.ranks import RankedJob
 
@@ -34,6 +36,23 @@ def reports(running: RunningCluster, job: str) -> list[object]:
     topic = names.progress(job)
     found = (codec.decode(record.value or b"") for record in read_topic(running.kafka, topic))
     return [record for record in found if not isinstance(record, PartDone)]
+
+
+def written(running: RunningCluster, job: str, *, live: bool = False) -> object:
+    """What an audit must not write; a live job writes its control topics itself."""
+    topics = TopicAdmin(running.kafka)
+    control = [] if live else [names.tokens(job), names.ledger(job)]
+    infos = topics.describe([f"{job}-out", *control])
+    places = [(name, p) for name, info in infos.items() for p in range(info.partitions)]
+    return topics.ends(places, committed=False), [] if live else reports(running, job)
+
+
+def generation(running: RunningCluster, job: str) -> int:
+    registry = Registry.connect(running.cluster.deployment)
+    try:
+        return registry.generation(job)
+    finally:
+        registry.close()
 
 
 def stop(running: RunningCluster, job: str) -> None:

@@ -7,16 +7,10 @@ from typing import Any
 
 import pytest
 
-from perseid.registry import Registry
 from perseid.testing.running import RunningCluster
 from perseid.testing.wait import until
-from perseid.topics import names
-from perseid.topics.admin import TopicAdmin
-from support.audited import reports, stop
+from support.audited import AUDIT_S, LOAD, generation, stop, written
 from support.ranks import RankedJob
-
-AUDIT_S = 400.0  # a Spark starts next to two busy ones
-LOAD = 1500  # rows: five epochs at least
 
 
 def shown(running: RunningCluster, id_: str) -> Any:
@@ -25,22 +19,11 @@ def shown(running: RunningCluster, id_: str) -> Any:
 
 def touched(running: RunningCluster, job: str) -> Any:
     """What an audit must not change of a stopped job: topics, generation, state logs."""
-    topics = TopicAdmin(running.kafka)
-    own = [f"{job}-out", names.tokens(job), names.ledger(job)]
-    infos = topics.describe(own)
-    places = [(name, p) for name, info in infos.items() for p in range(info.partitions)]
-    registry = Registry.connect(running.cluster.deployment)
-    try:
-        stored = registry.job_entry(job)
-        assert stored is not None
-        generation = registry.generation(job)
-    finally:
-        registry.close()
-    logs = Path(running.cluster.deployment.state) / stored.value.uuid
+    logs = Path(running.cluster.deployment.state) / running.tokens(job)[-1].job_uuid
     # Another owner of the logs has a directory. Files change: the last parts are folded and
     # uploaded after the stop.
     owned = sorted(path for path in logs.rglob("*") if path.is_dir())
-    return topics.ends(places, committed=False), reports(running, job), generation, owned
+    return written(running, job), generation(running, job), owned
 
 
 @pytest.mark.drawn(group="longest")

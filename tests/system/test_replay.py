@@ -7,30 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from perseid.registry import Registry
 from perseid.testing.running import RunningCluster
 from perseid.testing.verify.read import read_topic
-from perseid.topics import names
-from perseid.topics.admin import TopicAdmin
-from support.audited import LOAD, audit, found, reports, stop
+from support.audited import LOAD, audit, found, generation, stop, written
 from support.ranks import RankedJob
-
-
-def written(running: RunningCluster, job: str, *, live: bool) -> object:
-    """What an audit must not write; a live job writes its control topics itself."""
-    topics = TopicAdmin(running.kafka)
-    control = [] if live else [names.tokens(job), names.ledger(job)]
-    infos = topics.describe([f"{job}-out", *control])
-    places = [(name, p) for name, info in infos.items() for p in range(info.partitions)]
-    return topics.ends(places, committed=False), [] if live else reports(running, job)
-
-
-def generation(running: RunningCluster, job: str) -> int:
-    registry = Registry.connect(running.cluster.deployment)
-    try:
-        return registry.generation(job)
-    finally:
-        registry.close()
 
 
 @pytest.mark.drawn

@@ -112,6 +112,5 @@ def _now(audit: AuditRequest) -> str:
     if audit.result is not None:
         return f"{audit.result.verdict or audit.state}: {audit.result.text}"
     if audit.progress is not None:
-        done = audit.progress
-        return f"epoch {done.epoch} of {done.of}, {done.differences} differences"
+        return str(audit.progress)
     return f"runs on {audit.worker}" if audit.state == "running" else "waits for a worker"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from perseid.replay.findings import Audit
     from perseid.replay.planned import Planned
 
-NICE = 10  # the workers of this machine come first
-
 Epochs = Annotated[
     str | None, typer.Option("--epochs", help="FIRST:LAST, both included; FIRST: to the end.")
 ]
@@ -199,6 +197,8 @@ def become_a_worker(*, with_spark: bool = True) -> None:
     check_user(os.getuid())
     if with_spark:
         os.environ.update(environment(output.note))
+    from perseid.replay.running import NICE  # in the environment of operators
+
     os.nice(NICE)
     os.environ.setdefault(logs.LEVEL, "WARNING")  # notes show its progress
     logs.set_up("replay")

@@ -27,6 +27,9 @@ class AuditProgress:
     of: int
     differences: int
 
+    def __str__(self) -> str:
+        return f"epoch {self.epoch} of {self.of}, {self.differences} differences"
+
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:

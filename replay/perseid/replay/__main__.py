@@ -37,13 +37,12 @@ from perseid.registry import Registry
 from perseid.replay import reports, request, tolerances
 from perseid.replay.auditing import Asked, Auditor
 from perseid.replay.findings import Audit
-from perseid.replay.watching import Progress
+from perseid.replay.running import NICE
 from perseid.topics.admin import TopicAdmin
 from perseid.worker.process.surroundings import settle
 
 log = logging.getLogger("perseid.replay")
 
-NICE = 10  # the epochs of jobs come first
 PARENT_S = 0.5  # between two looks whether the worker is still there
 
 
@@ -91,10 +90,10 @@ def _audited(options: argparse.Namespace, folder: Path) -> Audit:
 
 
 def _noting(folder: Path) -> Any:
-    def note(found: str | Progress) -> None:
+    def note(found: str | AuditProgress) -> None:
         log.info("%s", found)
-        if isinstance(found, Progress):
-            _write(folder / PROGRESS, orjson.dumps(asdict(AuditProgress(*found))))
+        if isinstance(found, AuditProgress):
+            _write(folder / PROGRESS, orjson.dumps(asdict(found)))
 
     return note
 

@@ -17,11 +17,10 @@ from perseid.engine.task_report import TaskReport
 from perseid.errors import PermanentError, RefusedError
 from perseid.replay.running import AuditRun, AuditRuntime
 from perseid.replay.traces import SourceRows, Trace
-from perseid.worker.dataflow.graph import metadata_columns
 from perseid.worker.epoch import flow
 from perseid.worker.epoch.tasks import TaskExecutor
 from perseid.worker.spark import restoring, stages
-from perseid.worker.spark.frames import source_plan
+from perseid.worker.spark.frames import read_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,7 +95,7 @@ class OneProcess:
 
     def prepare(self) -> None:
         spec = flow.spec_of(self.context.job_folder)
-        self._plans = [_plan(self.context, name, spec) for name in spec.sources]
+        self._plans = [read_plan(self.context, name, None) for name in spec.sources]
 
     def run(self, order: EpochOrder, _record: bytes) -> TaskReport:
         context, trace = self.context, Trace(order)
@@ -181,12 +180,3 @@ def refuse_sql(spec: JobSpec) -> None:
             f"{spec.name} cannot be explained: operator {', '.join(sql)} is SQL, which hides from "
             "which rows its own come; `perseid replay` audits the epoch as a whole"
         )
-
-
-def _plan(context: FragmentContext, name: str, spec: JobSpec) -> SourcePlan:
-    plan = source_plan(context, name)
-    folder = context.job_folder
-    read = metadata_columns(
-        name, spec, plan.schema().names, lambda one: flow.operator_class(folder, one).metadata
-    )
-    return replace(plan, metadata=read)

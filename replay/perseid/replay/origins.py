@@ -115,7 +115,7 @@ def origins(
             window = one.window
             if (window.topic, window.partition) == (found.topic, found.partition):
                 near.append(window)
-                if window.first <= found.offset <= window.last:
+                if window.spans(found.offset):
                     inside.append(one)
     if not inside:
         raise RefusedError(

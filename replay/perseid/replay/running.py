@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perseid.replay")
 GENERATION = 1  # of every audit: its logs have no earlier owner
+NICE = 10  # of the process of an audit: the epochs of jobs come first
 TOKENS_MAX = 500  # of one read of the token log
 
 # Called after each epoch of a run.

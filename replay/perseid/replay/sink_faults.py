@@ -104,7 +104,7 @@ class SinkFaults:
         for window in record.outputs:
             place = window.topic, window.partition
             if self.foreign.get(place):
-                self.foreign[place] = [o for o in self.foreign[place] if not _inside(window, o)]
+                self.foreign[place] = [o for o in self.foreign[place] if not window.spans(o)]
             if record.epoch < self._first:
                 self._before[*place, record.operator, record.partition].append(window)
             else:
@@ -254,7 +254,7 @@ class SinkFaults:
             before = [w for key, some in self._before.items() if key[:2] == place for w in some]
             known += [
                 offset for offset in offsets[: FOREIGN_MAX - len(known)].tolist()
-                if not any(_inside(window, offset) for window in before)
+                if not any(window.spans(offset) for window in before)
             ]  # fmt: skip
 
     def _expired(self, place: Partition, start: int, first: int) -> None:
@@ -305,10 +305,6 @@ def unmatched(found: Rows, made: Rows) -> tuple[Bools, int]:
     extra: Bools = ranks(there) >= counts[there]
     lacking = np.maximum(counts - np.bincount(there, minlength=len(names)), 0)
     return extra, int(lacking.sum())
-
-
-def _inside(window: SinkWindow, offset: int) -> bool:
-    return window.first <= offset <= window.last
 
 
 def _named(place: Partition) -> str:

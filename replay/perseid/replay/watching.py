@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from perseid.engine.comparison import Unequal, shown, total
+from perseid.records.audits import AuditProgress
 
 if TYPE_CHECKING:
     from perseid.engine.order import EpochOrder
@@ -27,18 +28,7 @@ NOTE_S = 5.0  # between two notes about the progress of a run
 CONTROLLED_MAX = 20  # epochs with differences that the recorded revision runs again
 
 
-class Progress(NamedTuple):
-    """`epoch`: the last one that ran, of `of`. `differences`: places that differ so far."""
-
-    epoch: int
-    of: int
-    differences: int
-
-    def __str__(self) -> str:
-        return f"epoch {self.epoch} of {self.of}, {self.differences} differences"
-
-
-Note = Callable[[str | Progress], None]
+Note = Callable[[str | AuditProgress], None]
 
 
 @dataclass
@@ -83,7 +73,7 @@ class Watched:
         if time.monotonic() - self._noted_s > NOTE_S:
             self._noted_s = time.monotonic()
             count = len(self.unequal) + len(self.states.unlike)
-            self.note(Progress(epoch, self.span.last_epoch, count))
+            self.note(AuditProgress(epoch, self.span.last_epoch, count))
 
     @property
     def differs(self) -> bool:

@@ -13,12 +13,11 @@ import pytest
 from perseid import logs
 from perseid.errors import PermanentError, RefusedError
 from perseid.records import Deployment
-from perseid.records.audits import PROGRESS, REPORT, RESULT, VALUES
+from perseid.records.audits import PROGRESS, REPORT, RESULT, VALUES, AuditProgress
 from perseid.records.marks import mark
 from perseid.registry import Registry
 from perseid.replay import __main__ as process
 from perseid.replay import reports
-from perseid.replay.watching import Progress
 from perseid.testing.wait import until
 from support.audit_reports import example
 
@@ -33,7 +32,7 @@ class Auditing:
 
     def audit(self) -> Any:
         self.note("audited with r2")
-        self.note(Progress(8, 9, 1))
+        self.note(AuditProgress(8, 9, 1))
         if isinstance(self.ends, Exception):
             raise self.ends
         return self.ends

@@ -253,6 +253,10 @@ class SinkWindow:
     count: int
     checksum: int
 
+    def spans(self, offset: int) -> bool:
+        """Whether the offset is within; its record may be of another writer."""
+        return self.first <= offset <= self.last
+
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -86,19 +87,19 @@ def cancel(registry: Registry, clock: Clock, id_: str, by: str) -> AuditRequest:
 
     A ConflictError is left where it changes again and again meanwhile.
     """
-    for last in (*[False] * (_TRIES - 1), True):
-        audit, version = (stored := find(registry, id_)).value, stored.version
-        if not audit.is_open:
-            raise RefusedError(f"audit {id_} has ended: {audit.state}")
-        over = audit.ended(AuditResult("canceled", f"canceled by {by}"), clock.wall_ms())
-        try:
-            AuditNodes(registry).put(over, version)
-        except ConflictError:
-            if last:
-                raise
-        else:
-            return over
-    raise AssertionError("the last try returns or raises")
+    for _ in range(_TRIES - 1):
+        with suppress(ConflictError):
+            return _canceled(registry, clock, id_, by)
+    return _canceled(registry, clock, id_, by)
+
+
+def _canceled(registry: Registry, clock: Clock, id_: str, by: str) -> AuditRequest:
+    stored = find(registry, id_)
+    if not stored.value.is_open:
+        raise RefusedError(f"audit {id_} has ended: {stored.value.state}")
+    over = stored.value.ended(AuditResult("canceled", f"canceled by {by}"), clock.wall_ms())
+    AuditNodes(registry).put(over, stored.version)
+    return over
 
 
 def report(store: ArchiveReader, audit: AuditRequest, *, values: bool) -> str:

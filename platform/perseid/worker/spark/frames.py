@@ -80,7 +80,7 @@ class EpochFrames:
         self.persisted: list[DataFrame] = []
         self.pools = ""  # prefix of the pools of a fragment with a split
         self._prefix = ""
-        self.plans = {name: self._source_plan(name) for name in flow.own_sources(context)}
+        self.plans = {name: read_plan(context, name, spark) for name in flow.own_sources(context)}
 
     def build(self, splits: int, *, single_task: bool) -> DataFrame:
         """A frame without rows: what its tasks do is the epoch."""
@@ -208,18 +208,6 @@ class EpochFrames:
         with in_pool(self.spark, self._prefix + STATE_POOL, self.context.environment):
             return groups.applyInArrow(anchored, DDL)
 
-    def _source_plan(self, name: str) -> SourcePlan:
-        plan = source_plan(self.context, name)
-
-        def declared(operator: str) -> Collection[str]:
-            query = self.spec.operators[operator].sql
-            if query is not None:
-                return sql.names(self.spark, query, operator)
-            return flow.operator_class(self.context.job_folder, operator).metadata
-
-        own = plan.schema().names
-        return replace(plan, metadata=metadata_columns(name, self.spec, own, declared))
-
     def _python(self, frame: DataFrame, function: Any, schema: Any, pool: str) -> DataFrame:
         with in_pool(self.spark, self._prefix + pool, self.context.environment):
             return frame.mapInArrow(function, schema)
@@ -251,6 +239,21 @@ def source_plan(context: FragmentContext, name: str) -> SourcePlan:
         ),
         splits=None if spread is None else spread.splits_of(name),
     )
+
+
+def read_plan(context: FragmentContext, name: str, spark: SparkSession | None) -> SourcePlan:
+    """How the source `name` is read, with what is declared. `spark`: None of a job without SQL."""
+    plan, spec = source_plan(context, name), flow.spec_of(context.job_folder)
+
+    def declared(operator: str) -> Collection[str]:
+        query = spec.operators[operator].sql
+        if query is not None:
+            assert spark is not None, f"{operator} is SQL"
+            return sql.names(spark, query, operator)
+        return flow.operator_class(context.job_folder, operator).metadata
+
+    own = plan.schema().names
+    return replace(plan, metadata=metadata_columns(name, spec, own, declared))
 
 
 def timed_plans(context: FragmentContext) -> list[SourcePlan]:
