@@ -7,16 +7,20 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perseid.cli import audit_runs, jobs, output
+from perseid.cli import audit_runs, interrupted, jobs, output
 from perseid.clocks import time_text
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from perseid.replay.auditing import Asked, Auditor
     from perseid.replay.findings import Audit
     from perseid.replay.planned import Planned
+    from perseid.replay.progress import Progress
 
 Epochs = Annotated[
     str | None, typer.Option("--epochs", help="FIRST:LAST, both included; FIRST: to the end.")
@@ -40,6 +44,10 @@ Seed = Annotated[
 ]
 Folder = Annotated[
     Path | None, typer.Option("--folder", help="For its files; default a temporary one.")
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option("--resume", help="Resume the audit that was interrupted, in its folder."),
 ]
 Tolerance = Annotated[
     list[str] | None,
@@ -81,6 +89,7 @@ def replay(
     sample: Share = None,
     seed: Seed = None,
     folder: Folder = None,
+    resume: Resume = None,
     tolerance: Tolerance = None,
     sink: Sink = True,
     mixed: Mixed = None,
@@ -99,13 +108,15 @@ def replay(
 
     Exits with 0 if they are equal, 1 if they differ, 3 if refused, 4 if the input is gone.
     """
+    given = {"epochs": epochs, "from": from_, "to": to, "last": last, "offsets": offsets}
+    own = {
+        "--rev": rev, "--sample": sample, "--seed": seed, "--mixed": mixed or None,
+        "--bisect": bisect or None, "--no-sink": None if sink else True,
+    }  # fmt: skip
     if on_worker:
-        local = {
-            "--rev": rev, "--folder": folder, "--mixed": mixed, "--bisect": bisect or None,
-            "--no-sink": None if sink else True, "--sample": sample, "--seed": seed,
-            "--rate": rate, "--dry-run": dry_run or None,
-        }  # fmt: skip
-        given = {"epochs": epochs, "from": from_, "to": to, "last": last, "offsets": offsets}
+        local = own | {
+            "--folder": folder, "--resume": resume, "--rate": rate, "--dry-run": dry_run or None
+        }
         there = audit_runs.on_worker(
             job, given, local, tolerance or (), cores, data,
             values=show_values, no_wait=no_wait, as_json=as_json,
@@ -113,38 +124,83 @@ def replay(
         if there is not None:
             _show(there, report, show_values, as_json)
         return
-    _refuse_together(bisect=bisect, sample=sample, seed=seed, dry_run=dry_run)
+    _refuse_together(bisect=bisect, sample=sample, seed=seed, dry_run=dry_run, resume=resume,
+                     folder=folder)  # fmt: skip
     become_a_worker()
-    from perseid.clocks import SystemClock
-    from perseid.embedded import deployment
-    from perseid.replay import request, tolerances
-    from perseid.replay.auditing import Asked, Auditor
-
-    wanted = request.parsed(epochs=epochs, from_=from_, to=to, last=last, offsets=offsets)
-    share = None if sample is None else request.share_of(sample)
-    allowed = tolerances.of_options(tolerance or ())
-    with jobs.connected(data) as cluster, own_folder(folder) as mine:
-        asked = Asked(job, wanted, mine, cores, rev, allowed, sink, frozenset(mixed or ()), rate)
-        auditor = Auditor(
-            deployment(data), cluster.registry, cluster.topics, SystemClock(), asked,
-            lambda line: output.note(str(line)),
-        )  # fmt: skip
-        if dry_run:
-            _show_planned(auditor.planned(share, seed), as_json)
-            return
-        if share is not None:
-            found = auditor.sample(share, seed)
-        else:
-            found = auditor.bisect() if bisect else auditor.audit()
+    asked = {"job": job, **{f"--{name}": text for name, text in given.items()}, **own,
+             "--tolerance": tolerance or None}  # fmt: skip
+    limits = {"cores": cores, "rate": rate}
+    if dry_run:
+        with jobs.connected(data) as cluster, own_folder(folder) as mine:
+            planned = _auditor(cluster, asked, mine, data, limits).planned(*_sampled(asked))
+        _show_planned(planned, as_json)
+        return
+    if resume is None:
+        _wanted(asked, Path(), limits)  # refuses what makes no sense
+    with jobs.connected(data) as cluster, interrupted.kept(asked, folder, resume) as progress:
+        asked = dict(progress.asked)
+        found = _found(_auditor(cluster, asked, progress.folder, data, limits, progress), asked)
     _show(found, report, show_values, as_json)
 
 
+def _wanted(asked: dict[str, Any], folder: Path, limits: dict[str, Any]) -> Asked:
+    """What these options ask for; UsageError if one makes no sense."""
+    from perseid.replay import request, tolerances
+    from perseid.replay.auditing import Asked
+
+    _sampled(asked)
+    wanted = request.parsed(
+        epochs=asked["--epochs"], from_=asked["--from"], to=asked["--to"], last=asked["--last"],
+        offsets=asked["--offsets"],
+    )  # fmt: skip
+    return Asked(
+        asked["job"], wanted, folder, limits["cores"], asked["--rev"],
+        tolerances.of_options(asked["--tolerance"] or ()), not asked["--no-sink"],
+        frozenset(asked["--mixed"] or ()), limits["rate"],
+    )  # fmt: skip
+
+
+def _sampled(asked: dict[str, Any]) -> tuple[Fraction | None, int | None]:
+    """The share that is audited, None for all, and the seed."""
+    from perseid.replay import request
+
+    share = asked["--sample"]
+    return None if share is None else request.share_of(share), asked["--seed"]
+
+
+def _auditor(
+    cluster: Any, asked: dict[str, Any], folder: Path, data: Path | None,
+    limits: dict[str, Any], progress: Progress | None = None,
+) -> Auditor:  # fmt: skip
+    from perseid.clocks import SystemClock
+    from perseid.embedded import deployment
+    from perseid.replay.auditing import Auditor
+
+    return Auditor(
+        deployment(data), cluster.registry, cluster.topics, SystemClock(),
+        _wanted(asked, folder, limits), lambda line: output.note(str(line)), None, progress,
+    )  # fmt: skip
+
+
+def _found(auditor: Auditor, asked: dict[str, Any]) -> Audit:
+    share, seed = _sampled(asked)
+    if share is not None:
+        return auditor.sample(share, seed)
+    return auditor.bisect() if asked["--bisect"] else auditor.audit()
+
+
 def _refuse_together(
-    *, bisect: bool, sample: str | None, seed: int | None, dry_run: bool
+    *, bisect: bool, sample: str | None, seed: int | None, dry_run: bool, resume: Path | None,
+    folder: Path | None,
 ) -> None:  # fmt: skip
     """UsageError for options of which one makes the other meaningless."""
     from perseid.errors import UsageError
 
+    if resume is not None:
+        if folder is not None or dry_run:
+            raise UsageError("--resume names the folder of an audit that runs: leave out --folder "
+                             "and --dry-run")  # fmt: skip
+        return  # the audit's own options are checked
     if seed is not None and sample is None:
         raise UsageError("--seed draws a sample; add --sample such as 1/16")
     if bisect and sample is not None:

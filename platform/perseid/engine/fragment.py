@@ -35,7 +35,7 @@ from perseid.engine.promotion import Reached
 from perseid.engine.token_loop import TokenLoop, own_input
 from perseid.errors import FencedError, PermanentError, PerseidError
 from perseid.errors.texts import EVENT_MAX, cut, kind_of, text_of
-from perseid.records import WHOLE, crashpoints
+from perseid.records import AUDIT, PRIMARY, WHOLE, crashpoints
 from perseid.topics import names
 from perseid.topics.records import EpochsEqual, FragmentState
 
@@ -93,7 +93,10 @@ class Runtime(Protocol):
         ...
 
     def ledgers(self) -> Callable[[], Mapping[int, int]]:
-        """Begins to read the last committed epochs; the returned function waits for them."""
+        """Begins to read the last committed epochs; the returned function waits for them.
+
+        Of an audit: those that it has compared before it was interrupted.
+        """
         ...
 
     def restore(self, order: RestoreOrder, gids: Sequence[int]) -> Iterable[Restored]:
@@ -216,7 +219,8 @@ class FragmentLife:
         """The epoch to resume at, and where the state comes from."""
         started_s = runtime.now_s()
         gids = [task.gid for task in runtime.layout.stateful_tasks]
-        ledgers = dict if self.plan.only.muted else runtime.ledgers()  # reading them fences
+        reads = self.plan.only.role in {PRIMARY, AUDIT}  # a replica's reading would fence
+        ledgers = runtime.ledgers() if reads else dict
         found = agree(self.plan, past, gids, runtime.restore, ledgers)
         self._held_from = {gid: one.held_from for gid, one in found.restored.items()}
         source = resume.summary(found.restored, runtime.now_s() - started_s)

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -37,6 +38,7 @@ from perseid.registry import Registry
 from perseid.replay import reports, request, tolerances
 from perseid.replay.auditing import Asked, Auditor
 from perseid.replay.findings import Audit
+from perseid.replay.progress import FILE, Progress
 from perseid.replay.running import NICE
 from perseid.topics.admin import TopicAdmin
 from perseid.worker.process.surroundings import settle
@@ -86,7 +88,33 @@ def _audited(options: argparse.Namespace, folder: Path) -> Audit:
     )  # fmt: skip
     with closing(Registry.connect(deployment)) as registry:
         topics = TopicAdmin(deployment.brokers())
-        return Auditor(deployment, registry, topics, SystemClock(), asked, _noting(folder)).audit()
+
+        def audit(progress: Progress) -> Audit:
+            return Auditor(
+                deployment, registry, topics, SystemClock(), asked, _noting(folder), None, progress
+            ).audit()
+
+        return _resumed(folder, _given(options), audit)
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """What makes two audits the same."""
+    others = {"deployment", "folder", "parent", "cores"}
+    return {name: value for name, value in vars(options).items() if name not in others}
+
+
+def _resumed(folder: Path, given: dict[str, Any], audit: Callable[[Progress], Audit]) -> Audit:
+    """Resumes what an earlier process of this worker has left; begins where it cannot."""
+    left = (folder / FILE).exists()
+    if left:
+        try:
+            with closing(Progress.resumed(folder)) as progress:
+                progress.refuse_other(given)
+                return audit(progress)
+        except RefusedError as error:
+            log.warning("the audit begins again: %s", error)
+    with closing(Progress.begun(folder, given, again=left)) as progress:
+        return audit(progress)
 
 
 def _noting(folder: Path) -> Any:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import secrets
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,23 +14,29 @@ from perseid.engine.comparison import Unequal, shown
 from perseid.errors import PerseidError, RefusedError
 from perseid.jobs.model import layout as layouts
 from perseid.records.version import this_build
-from perseid.replay import bases, input_faults, planned, programs, ranges, sampling, verdict
+from perseid.replay import (
+    bases,
+    input_faults,
+    planned,
+    programs,
+    ranges,
+    sampling,
+    verdict,
+    watching,
+)
 from perseid.replay.bisecting import Search
 from perseid.replay.causes import Causes
 from perseid.replay.findings import Audit
-from perseid.replay.ledgers import PastLedgers
-from perseid.replay.looking import Look
-from perseid.replay.recorded import Environments
+from perseid.replay.progress import KeptRun, Progress, loaded
 from perseid.replay.request import Request
 from perseid.replay.running import AuditRun, apart, archives, plan_of
-from perseid.replay.sink_columns import Revision, SinkColumns
-from perseid.replay.sink_faults import SinkFaults
-from perseid.replay.states import States, within
+from perseid.replay.sink_columns import Revision
+from perseid.replay.states import within
+from perseid.replay.subjects import Begun, Subject
 from perseid.replay.verdict import Facts
-from perseid.replay.watching import Again, Watched
+from perseid.replay.watching import Again, Ports, Watched
 from perseid.state.durability.store import open_store
 from perseid.topics import codec, names
-from perseid.worker.process import environment
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -45,7 +50,6 @@ if TYPE_CHECKING:
     from perseid.replay.planned import Planned
     from perseid.replay.programs import Program
     from perseid.replay.ranges import Past, Range, Sample
-    from perseid.replay.running import Ran
     from perseid.replay.tolerances import Tolerances
     from perseid.replay.watching import Note
     from perseid.topics.admin import Partition, TopicReader
@@ -75,29 +79,19 @@ class Asked:
     rate: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What is audited. `recorded`: None if the files of that revision are gone."""
-
-    span: Range
-    audited: Program
-    recorded: Program | None
-
-    @property
-    def own(self) -> bool:
-        """Whether the audited files are the recorded ones."""
-        return self.recorded is not None and self.audited.archive == self.recorded.archive
-
-
 class Auditor:
     """Audits one job. `settings`: the deployment as `running.apart` gives it."""
 
     def __init__(
         self, deployment: Deployment, registry: Registry, topics: TopicReader, clock: Clock,
         asked: Asked, note: Note, spark: SparkSession | None = None,
+        progress: Progress | None = None,
     ) -> None:  # fmt: skip
-        """`spark`: used, and left open; the audit's folder stays too. None: one of its own."""
-        self._session = spark
+        """`spark`: used, and left open; the audit's folder stays too. None: one of its own.
+
+        `progress`: of an audit that may have been interrupted; None: it begins.
+        """
+        self._session, self._progress = spark, progress or Progress(asked.folder)
         self.settings = apart(deployment, asked.job, asked.folder, asked.cores)
         self._registry, self._topics, self._clock = registry, topics, clock
         self._asked, self._note = asked, note
@@ -110,7 +104,7 @@ class Auditor:
     def audit(self) -> Audit:
         """Raises RefusedError where nothing can be audited, and what ends a run."""
         self._causes = Causes()
-        return self._audited()
+        return self._audited(Causes)
 
     def sample(self, share: Fraction, seed: int | None) -> Audit:
         """Like `audit` of a share of the intervals between kept checkpoints; one report of all.
@@ -118,13 +112,15 @@ class Auditor:
         `seed`: that draws them, None for one by chance. Each part is an audit of its own, whose
         causes are added to those of the parts before it, so that a key counts once.
         """
-        drawn = self._drawn(self.subject().span, share, seed)
+        drawn = self._progress.once(
+            "sample", lambda: self._drawn(self.subject().span, share, seed)
+        )  # fmt: skip
         self._note(str(drawn))
         self._causes = Causes()
         audits = []
         for part in drawn.parts:
             self._asked = replace(self._asked, request=Request(epochs=part))
-            audits.append(self._audited())
+            audits.append(self._audited(lambda: self._causes))
         return sampling.merged(audits, drawn)
 
     def planned(self, share: Fraction | None = None, seed: int | None = None) -> Planned:
@@ -149,9 +145,18 @@ class Auditor:
         seed = secrets.randbelow(SEEDS) if seed is None else seed
         return ranges.sampled(span, self._kept, share, seed)
 
-    def _audited(self) -> Audit:
+    def _audited(self, causes: Callable[[], Causes]) -> Audit:
+        """The audit of one part. `causes`: with which the next one begins."""
+        audit = self._progress.ended()
+        if audit is None:
+            audit = self._part()
+            self._progress.end(audit, causes(), self._runs)
+        self._runs, self._causes = self._progress.before, self._progress.causes
+        return audit
+
+    def _part(self) -> Audit:
         started_s = self._clock.monotonic_s()
-        subject = self.subject()
+        subject = self._begun()
         span = subject.span
         self._note(
             f"{self._asked.job}: epochs {span.first_epoch} to {span.last_epoch} of revision "
@@ -159,15 +164,15 @@ class Auditor:
         )
         facts = Facts(
             span.revision, subject.audited.revision, span.first_epoch, span.last_epoch,
-            gone=self._gone(span),
-            environment=self._environment(subject),
+            gone=self._gone(span, self._compared_to()),
+            environment=programs.surroundings(subject.audited, self.settings),
         )  # fmt: skip
         if facts.gone:
             return self._audit(subject, facts, started_s)
         with self._spark() as spark:
-            watched, run = self._watch(spark, subject, subject.audited, span.last_epoch)
+            watched, kept = self._watch(spark, subject, subject.audited, span.last_epoch)
             try:
-                self._end(run, watched)
+                self._end(kept, watched)
             except PerseidError as error:
                 if input_faults.has_changed(error):
                     facts = replace(facts, input_changed=str(error))
@@ -183,23 +188,26 @@ class Auditor:
                     state = _first(list(map(str, watched.states.unlike)))
                     repeated = self._repeated(spark, subject, watched)
                     facts = replace(facts, differs=differs, state=state, repeated=repeated)
-        return self._audit(subject, facts, started_s, watched, run)
+        return self._audit(subject, facts, started_s, watched, kept.run)
 
     def bisect(self) -> Audit:
         """Like `audit` of the first interval between kept checkpoints that differs (`bisection`).
 
         Each interval is an audit of its own.
         """
-        span = self.subject().span
+        first, last, checkpoints = self._progress.once("bisection", self._searched)
 
         def interval(request: Request) -> Audit:
             self._asked = replace(self._asked, request=request)
             return self.audit()
 
         return Search(
-            self._asked.job, span.first_epoch, span.last_epoch, within(span, self._kept), interval,
-            self._note,
+            self._asked.job, first, last, checkpoints, interval, self._note
         ).run()  # fmt: skip
+
+    def _searched(self) -> tuple[int, int, list[int]]:
+        span = self.subject().span
+        return span.first_epoch, span.last_epoch, list(within(span, self._kept))
 
     # Before the run -----------------------------------------------------------------------------
 
@@ -235,8 +243,31 @@ class Auditor:
             programs.refuse_other_partitions(job, span.layout, before, spec)
         return Subject(span, audited, recorded)
 
-    def _gone(self, span: Range) -> str:
-        return input_faults.missing(span.tokens.values(), self._topics)
+    def _begun(self) -> Subject:
+        """The subject; of an audit that was interrupted, that with which it began."""
+        begun: Begun | None = self._progress.subject()
+        if begun is None:
+            subject = self.subject()
+            environment = programs.surroundings(subject.audited, self.settings)
+            self._progress.begin(Begun(subject, self._kept, environment), self._causes)
+            return subject
+        stored = self._registry.job_entry(self._asked.job)
+        entry = None if stored is None else stored.value
+        begun.refuse_changed(self._asked.job, entry, self._asked.revision, self.settings)
+        self._kept = begun.kept
+        return begun.subject
+
+    def _compared_to(self) -> int:
+        """The epoch up to which the open part's run was compared before an interruption."""
+        held = self._progress.run(self._runs + 1)
+        if held is None:
+            return 0
+        self._note(f"{self._asked.job}: resumes after epoch {held.epoch}")
+        return held.epoch
+
+    def _gone(self, span: Range, after: int = 0) -> str:
+        tokens = (token for token in span.tokens.values() if token.epoch > after)
+        return input_faults.missing(tokens, self._topics)
 
     def _range(
         self, entry: JobEntry, plan: Plan, pointers: CheckpointPointers | None, *, whole: bool
@@ -295,36 +326,32 @@ class Auditor:
             yield spark
         finally:
             spark.stop()
-            for number in range(self._runs):  # not earlier: its processes fold state logs
-                shutil.rmtree(self._run_folder(number + 1), ignore_errors=True)
+        self._progress.forget()  # not earlier: its processes fold state logs
 
     def _watch(
         self, spark: SparkSession, subject: Subject, program: Program, last: int, *,
         looks: bool = True,
-    ) -> tuple[Watched, AuditRun]:  # fmt: skip
+    ) -> tuple[Watched, KeptRun]:  # fmt: skip
         from perseid.topics.ranges import ColumnReader
 
-        span, spec = subject.span, programs.read(program, self.settings)
-        brokers, folder = self.settings.brokers(self._asked.job), self._folder()
-        reader, outputs = ColumnReader(brokers), folder / "outputs"
-        sinks = None
-        if looks and self._asked.sinks:
-            sinks = SinkFaults(span.first_epoch, outputs, ColumnReader(brokers), self._topics)
-        environments = Environments(span.job_uuid, span.layout, span.base_epoch)
-        seen = [environments.committed, *([sinks.committed] if sinks is not None else [])]
-        ledgers = PastLedgers(
-            self._asked.job, span.job_uuid, layouts.build(spec, span.layout), first_offset(span),
-            reader, self._topics, *seen,
+        self._runs += 1
+        brokers, folder = self.settings.brokers(self._asked.job), self._run_folder(self._runs)
+        ports = Ports(
+            subject.span, self.settings, self._topics, open_store(self.settings.store), self._note,
+            ColumnReader(brokers), ColumnReader(brokers), folder / "outputs", folder / "states",
+            self._revision(program), self._recorded(subject),
         )  # fmt: skip
-        columns = SinkColumns(self.settings, self._revision(program), self._recorded(subject))
-        tolerances = self._asked.tolerances
-        look = Look(columns, outputs, reader, self._causes, tolerances) if looks else None
-        states = States(
-            within(span, self._kept), open_store(self.settings.store), folder / "states",
-            look.causes if look is not None else None, tolerances,
-        )  # fmt: skip
-        watched = Watched(span, ledgers, outputs, self._note, look, sinks, states, environments)
-        return watched, self._run(spark, subject, program, last, folder, watched.ran)
+        held = self._progress.run(self._runs)
+        if held is not None:
+            watched: Watched = loaded(held.seen, ports.named)
+            if watched.look is not None:
+                self._causes = watched.look.causes
+        else:
+            watched = watching.watched(
+                ports, self._asked.job, self._kept, self._asked.tolerances,
+                self._causes if looks else None, sinks=self._asked.sinks,
+            )  # fmt: skip
+        return watched, self._run(spark, subject, program, last, watched, ports.named)
 
     def _revision(self, program: Program) -> Revision:
         folder = archives(Path(self.settings.state)) / program.archive
@@ -333,34 +360,39 @@ class Auditor:
     def _recorded(self, subject: Subject) -> Revision | None:
         return None if subject.recorded is None else self._revision(subject.recorded)
 
-    def _end(self, run: AuditRun, watched: Watched) -> None:
+    def _end(self, kept: KeptRun, watched: Watched) -> None:
         """Runs to the end; then the last of the sinks is read."""
         from perseid.topics.ranges import RangeReader
 
+        if kept.ended:
+            return
         with ExitStack() as held:
             held.enter_context(closing(watched.ledgers))
             if watched.sinks is not None:
                 held.enter_context(closing(watched.sinks))
-            run.run()
+            kept.run.run()
             if watched.sinks is not None:
                 watched.ledgers.read_ahead()
                 messages = RangeReader(self.settings.brokers(self._asked.job))
                 held.enter_context(closing(messages))
                 watched.sinks.finish(self._asked.job, self._asked.mixed, messages)
+        kept.end()
 
     def _run(
-        self, spark: SparkSession, subject: Subject, program: Program, last: int, folder: Path,
-        ran: Ran,
-    ) -> AuditRun:  # fmt: skip
-        plan = plan_of(self._asked.job, program.archive, subject.span)
-        return AuditRun(spark, self.settings, plan, last, folder, ran, self._asked.rate)
-
-    def _folder(self) -> Path:
-        self._runs += 1
-        return self._run_folder(self._runs)
+        self, spark: SparkSession, subject: Subject, program: Program, last: int,
+        watcher: Watched | Again, ports: Mapping[str, object],
+    ) -> KeptRun:  # fmt: skip
+        """The run of number `_runs`, resumed where it was interrupted."""
+        attempt, folder = self._progress.attempt, self._run_folder(self._runs)
+        plan = plan_of(self._asked.job, program.archive, subject.span, attempt)
+        kept = KeptRun(self._progress, self._runs, watcher, ports)
+        kept.run = AuditRun(
+            spark, self.settings, plan, last, folder, kept.ran, self._asked.rate
+        )  # fmt: skip
+        return kept
 
     def _run_folder(self, number: int) -> Path:
-        return self._asked.folder / f"run-{number}"
+        return self._progress.runs / f"run-{number}"
 
     def _repeated(self, spark: SparkSession, subject: Subject, watched: Watched) -> str | None:
         """Where two runs of the recorded revision differ; None if its files are gone.
@@ -372,21 +404,30 @@ class Auditor:
         last, first = watched.controlled_to, watched
         if not subject.own:
             self._note(f"revision {subject.span.revision} runs as a control, up to epoch {last}")
-            first, run = self._watch(spark, subject, subject.recorded, last, looks=False)
-            self._end(run, first)
+            first, kept = self._watch(spark, subject, subject.recorded, last, looks=False)
+            self._end(kept, first)
             if not first.differs:
                 return ""
             last = first.controlled_to
         self._note(f"revision {subject.span.revision} runs a second time, up to epoch {last}")
-        folder = self._folder()
-        again = Again(first, folder / "outputs")
-        self._run(spark, subject, subject.recorded, last, folder, again.ran).run()
-        return _first(again.unsteady)
+        return _first(self._again(spark, subject, subject.recorded, first, last))
+
+    def _again(
+        self, spark: SparkSession, subject: Subject, recorded: Program, first: Watched, last: int
+    ) -> list[str]:
+        """Where a second run differs from the first one."""
+        self._runs += 1
+        outputs = self._run_folder(self._runs) / "outputs"
+        ports: dict[str, object] = {"first": first, "outputs": outputs}
+        held = self._progress.run(self._runs)
+        again: Again = Again(first, outputs) if held is None else loaded(held.seen, ports)
+        kept = self._run(spark, subject, recorded, last, again, ports)
+        if not kept.ended:
+            kept.run.run()
+            kept.end()
+        return again.unsteady
 
     # After the runs -----------------------------------------------------------------------------
-
-    def _environment(self, subject: Subject) -> dict[str, str]:
-        return dict(environment.of(archives(Path(self.settings.state)) / subject.audited.archive))
 
     def _audit(
         self, subject: Subject, facts: Facts, started_s: float, watched: Watched | None = None,
@@ -440,8 +481,3 @@ def _first(places: Sequence[str], count: int | None = None) -> str:
         return ""
     more = (len(places) if count is None else count) - 1
     return places[0] + (f" (and {more} more places)" if more else "")
-
-
-def first_offset(span: Range) -> int:
-    """Of the token of the first compared epoch."""
-    return next(at for at, token in span.tokens.items() if token.epoch == span.first_epoch)

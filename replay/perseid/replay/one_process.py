@@ -168,7 +168,7 @@ class OneProcessRun(AuditRun):
 
         self._runner = OneProcess(context, ranges(context.brokers))
         return OneProcessRuntime(
-            self._runner, self._plan, tokens, self._topics, self._last, self._seen
+            self._runner, self._plan, tokens, self._topics, self.last, self._seen
         )
 
 

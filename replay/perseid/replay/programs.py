@@ -17,6 +17,7 @@ from perseid.jobs.model.trees import archive, fetch_archive, open_archive, sha25
 from perseid.jobs.repository import job_folders
 from perseid.jobs.validation import parse
 from perseid.replay.running import archives
+from perseid.worker.process import environment
 
 if TYPE_CHECKING:
     from perseid.jobs.model.layout import Layout
@@ -94,6 +95,11 @@ def refuse_unusable(program: Program, deployment: Deployment) -> None:
         packages = held.enter_context(Environments.of(deployment).lease(folder))
         activating.use(folder, packages)
         load_all(parse.load(folder).operators, folder, allow_code=deployment.jobs_allow_code)
+
+
+def surroundings(program: Program, deployment: Deployment) -> dict[str, str]:
+    """The environment in which a program that was read runs here."""
+    return dict(environment.of(archives(Path(deployment.state)) / program.archive))
 
 
 def _folder(program: Program, deployment: Deployment) -> Path:

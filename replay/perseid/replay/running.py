@@ -11,9 +11,10 @@ token log that is there is taken.
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +27,7 @@ from perseid.engine.fragment import FragmentLife, at_once
 from perseid.engine.last_word import LastWord
 from perseid.errors import PermanentError, RetryableError
 from perseid.records import AUDIT, WHOLE, Assignment, CheckpointPointer, Plan
+from perseid.replay.progress import Unusable
 from perseid.topics import names
 from perseid.topics.records import EpochDone
 from perseid.worker import opening
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from perseid.worker.dataflow.context import FragmentContext
 
 log = logging.getLogger("perseid.replay")
-GENERATION = 1  # of every audit: its logs have no earlier owner
+GENERATION = 1  # of an audit that begins: its logs have no earlier owner
 NICE = 10  # of the process of an audit: the epochs of jobs come first
 TOKENS_MAX = 500  # of one read of the token log
 
@@ -60,15 +62,16 @@ TOKENS_MAX = 500  # of one read of the token log
 Ran = Callable[["EpochOrder", "TaskReport", "FragmentContext"], None]
 
 
-def plan_of(job: str, archive: str, span: Range) -> Plan:
+def plan_of(job: str, archive: str, span: Range, generation: int = GENERATION) -> Plan:
     """The plan of an audit: the files of `archive` run the epochs of `span`.
 
-    It has the revision that the tokens name, whatever the files are.
+    It has the revision that the tokens name, whatever the files are. `generation`: higher than
+    that of a process whose state logs it takes over.
     """
     pointer = span.checkpoint
-    own = Assignment(WHOLE, None, "audit", GENERATION, role=AUDIT, from_epoch=span.base_epoch)
+    own = Assignment(WHOLE, None, "audit", generation, role=AUDIT, from_epoch=span.base_epoch)
     return Plan(
-        job, span.job_uuid, GENERATION, span.revision, archive, span.layout, span.base_epoch,
+        job, span.job_uuid, generation, span.revision, archive, span.layout, span.base_epoch,
         span.base_offset, (own,), (pointer,) if pointer is not None else (),
         rescaled=span.redistributed,
     )  # fmt: skip
@@ -98,8 +101,15 @@ class AuditRuntime:
 
     def __init__(
         self, runner: EpochRunner, plan: Plan, tokens: LogReader, topics: TopicReader, last: int,
-        ran: Ran, rate: int | None = None,
+        ran: Ran, rate: int | None = None, compared: int | None = None,
+        kept_to: Callable[[], float] = lambda: math.inf,
     ) -> None:  # fmt: skip
+        """`compared`: after which epoch it resumes, None if it begins at the plan's base.
+
+        `kept_to`: to which epoch its state logs may be collected.
+        """
+        self._compared = plan.base_epoch if compared is None else compared
+        self._kept_to = kept_to
         self.runner, self.plan, self.tokens, self.topics = runner, plan, tokens, topics
         self.layout = runner.context.layout
         self._last, self._ran, self._rate = last, ran, rate
@@ -127,21 +137,31 @@ class AuditRuntime:
         self.runner.prepare()
         return lambda: None
 
-    def ledgers(self) -> NoReturn:
-        raise PermanentError("an audit fences no one: it begins after its own lowest epoch")
+    def ledgers(self) -> Callable[[], Mapping[int, int]]:
+        """In the place of ledgers: what was compared. State logs may have more epochs."""
+        return lambda: {task.gid: self._compared for task in self.layout.ledger_tasks}
 
     def restore(self, order: RestoreOrder, gids: Sequence[int]) -> list[Restored]:
         return restoring.restore(self.runner, order, gids)
 
     def begin(self, past: TokenHistory, done_epoch: int) -> None:
-        """Nothing: there is no query, and no buffer."""
+        """There is no query, and no buffer. Unusable if the state is not what was compared."""
+        if self._compared != done_epoch:
+            raise Unusable(
+                f"the state logs of the audit of {self.plan.job} are damaged: they end with epoch "
+                f"{done_epoch}, and it was compared up to epoch {self._compared}. It cannot be "
+                "resumed; delete its folder and begin it again"
+            )
 
     def read_again(self, token: Token) -> Reads:
         raise PermanentError(f"epoch {token.epoch}: an audit reports no event times")
 
     def known(self, _now: bool) -> tuple[CheckpointPointer, ...]:
-        """Where its state logs were folded: earlier entries are not needed, as of a checkpoint."""
-        return tuple(self._folded)
+        """Where its state logs were folded: earlier entries are not needed, as of a checkpoint.
+
+        None after `kept_to`: an audit that is killed then resumes there.
+        """
+        return tuple(pointer for pointer in self._folded if pointer.epoch <= self._kept_to())
 
     def execute(self, order: EpochOrder, record: bytes) -> tuple[TaskReport, int]:
         logs.bind(job=self.plan.job, epoch=order.token.epoch)
@@ -212,8 +232,10 @@ class AuditRun:
         `last`: the epoch after which it ends. `spark`: None if `_runtime` needs none.
         `rate`: records/s that it reads at most.
         """
-        self._spark, self._plan, self._last, self._folder = spark, plan, last, folder
+        self._spark, self._plan, self.last, self._folder = spark, plan, last, folder
         self._deployment = deployment
+        self._compared = plan.base_epoch
+        self.kept_to: float = math.inf  # the epoch up to which what was compared is kept
         self._ran, self._rate, self._progress = ran, rate, _Progress()
         self._incarnation = f"audit-{secrets.token_hex(4)}"
         self._token = secrets.token_hex(16)  # marks errors of its tasks (`errors.carried`)
@@ -233,6 +255,15 @@ class AuditRun:
     def epochs(self) -> int:
         """How many have run."""
         return self._progress.epochs
+
+    def begin(self) -> None:
+        """`run` begins at the plan's base, and nothing is kept of it yet."""
+        self.kept_to = self._compared
+
+    def resume(self, epoch: int, epochs: int, records_in: int) -> None:
+        """`run` then begins after `epoch`, with the counts of the epochs up to it."""
+        self._compared = self.kept_to = epoch
+        self._progress.epochs, self._progress.records_in = epochs, records_in
 
     def run(self) -> None:
         """Runs to the end of the span; raises what ended it earlier."""
@@ -277,7 +308,8 @@ class AuditRun:
         assert self._spark is not None, "epochs run on Spark"
         runner = held.enter_context(closing(EpochRunner(self._spark, context)))
         return AuditRuntime(
-            runner, self._plan, tokens, self._topics, self._last, self._ran, self._rate
+            runner, self._plan, tokens, self._topics, self.last, self._ran, self._rate,
+            self._compared, lambda: self.kept_to,
         )  # fmt: skip
 
     def _context(self, held: ExitStack) -> FragmentContext:

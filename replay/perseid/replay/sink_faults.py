@@ -94,6 +94,7 @@ class SinkFaults:
         )
         self._unequal: set[tuple[int, str, int, str, int]] = set()
         self._ran, self._epochs, self._records = first_epoch - 1, list[int](), 0
+        self._read_epochs: set[int] = set()
         self._at: dict[Partition, int] = {}  # up to where it was read
         self._kept: dict[tuple[int, str, int], dict[Partition, Kept]] = {}  # of one read
         self.changed: list[str] = []
@@ -137,10 +138,15 @@ class SinkFaults:
             self._read(ready)
             self._kept.clear()
         needed = {part.epoch for parts in self._waiting.values() for part in parts}
-        for epoch in set(self._epochs) - needed:
-            shutil.rmtree(self._outputs / str(epoch), ignore_errors=True)
+        self._read_epochs |= set(self._epochs) - needed
         self._epochs = [epoch for epoch in self._epochs if epoch in needed]
         self._records = sum(p.window.count for parts in self._waiting.values() for p in parts)
+
+    def kept(self) -> None:
+        """It is kept what was read: the outputs of these epochs are not needed any more."""
+        for epoch in self._read_epochs:
+            shutil.rmtree(self._outputs / str(epoch), ignore_errors=True)
+        self._read_epochs.clear()
 
     def finish(self, job: str, mixed: Collection[str], messages: Messages) -> None:
         """The last read; then foreign records are judged. Raises RetryableError."""

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perseid.engine.comparison import Unequal, shown, total
+from perseid.jobs.model import layout as layouts
 from perseid.records.audits import AuditProgress
+from perseid.replay.ledgers import PastLedgers
+from perseid.replay.looking import Look
+from perseid.replay.recorded import Environments
+from perseid.replay.sink_columns import SinkColumns
+from perseid.replay.sink_faults import SinkFaults
+from perseid.replay.states import States, within
 
 if TYPE_CHECKING:
     from perseid.engine.order import EpochOrder
     from perseid.engine.task_report import Made, TaskReport
-    from perseid.replay.ledgers import PastLedgers
-    from perseid.replay.looking import Look
+    from perseid.records import CheckpointPointer, Deployment
+    from perseid.replay.causes import Causes
     from perseid.replay.ranges import Range
-    from perseid.replay.recorded import Environments
-    from perseid.replay.sink_faults import SinkFaults
-    from perseid.replay.states import States
+    from perseid.replay.sink_columns import Revision
+    from perseid.replay.tolerances import Tolerances
     from perseid.replay.verdict import Facts
+    from perseid.state.durability.store import Store
+    from perseid.topics.admin import TopicReader
+    from perseid.topics.ranges import ColumnReader
     from perseid.worker.dataflow.context import FragmentContext
 
 NOTE_S = 5.0  # between two notes about the progress of a run
@@ -29,6 +38,31 @@ CONTROLLED_MAX = 20  # epochs with differences that the recorded revision runs a
 
 
 Note = Callable[[str | AuditProgress], None]
+
+
+@dataclass(frozen=True)
+class Ports:
+    """What the comparison of a run needs of the process and folder that it is in (`progress`).
+
+    `ledgers`, `sinks`: readers of their topics. `outputs`, `states`: folders of the run.
+    """
+
+    span: Range
+    settings: Deployment
+    topics: TopicReader
+    store: Store
+    note: Note
+    ledgers: ColumnReader
+    sinks: ColumnReader
+    outputs: Path
+    states: Path
+    audited: Revision
+    recorded: Revision | None
+
+    @property
+    def named(self) -> dict[str, object]:
+        """By name, as a pickle names them."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
 
 @dataclass
@@ -75,6 +109,15 @@ class Watched:
             count = len(self.unequal) + len(self.states.unlike)
             self.note(AuditProgress(epoch, self.span.last_epoch, count))
 
+    def kept(self) -> None:
+        """All of it is kept (`progress`)."""
+        if self.sinks is not None:
+            self.sinks.kept()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._noted_s = time.monotonic()  # a clock of this process
+
     @property
     def differs(self) -> bool:
         """Whether outputs or states do."""
@@ -102,6 +145,39 @@ class Watched:
         )
 
 
+def watched(
+    ports: Ports, job: str, kept: Iterable[CheckpointPointer], tolerances: Tolerances | None,
+    causes: Causes | None, *, sinks: bool,
+) -> Watched:  # fmt: skip
+    """Of a run that begins. `kept`: the job's checkpoints. `causes`: None for a control.
+
+    `sinks`: whether the topics are compared.
+    """
+    span, outputs = ports.span, ports.outputs
+    faults = None
+    if causes is not None and sinks:
+        faults = SinkFaults(span.first_epoch, outputs, ports.sinks, ports.topics)
+    environments = Environments(span.job_uuid, span.layout, span.base_epoch)
+    seen = [environments.committed, *([faults.committed] if faults is not None else [])]
+    ledgers = PastLedgers(
+        job, span.job_uuid, layouts.build(ports.audited.spec, span.layout),
+        first_offset(span), ports.ledgers, ports.topics, *seen,
+    )  # fmt: skip
+    columns = SinkColumns(ports.settings, ports.audited, ports.recorded)
+    look = None
+    if causes is not None:
+        look = Look(columns, outputs, ports.ledgers, causes, tolerances)
+    states = States(
+        within(span, kept), ports.store, ports.states, causes, tolerances
+    )  # fmt: skip
+    return Watched(span, ledgers, outputs, ports.note, look, faults, states, environments)
+
+
+def first_offset(span: Range) -> int:
+    """Of the token of the first compared epoch."""
+    return next(at for at, token in span.tokens.items() if token.epoch == span.first_epoch)
+
+
 @dataclass
 class Again:
     """A second run of the same files, compared with what the first one made where it differed."""
@@ -127,3 +203,6 @@ class Again:
                 if total(one.get((topic, number))) != total(two.get((topic, number)))
             ]
         shutil.rmtree(self.outputs / str(epoch), ignore_errors=True)
+
+    def kept(self) -> None:
+        """Nothing waits for it."""

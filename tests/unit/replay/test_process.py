@@ -11,13 +11,14 @@ import orjson
 import pytest
 
 from perseid import logs
-from perseid.errors import PermanentError, RefusedError
+from perseid.errors import PermanentError, RefusedError, RetryableError
 from perseid.records import Deployment
 from perseid.records.audits import PROGRESS, REPORT, RESULT, VALUES, AuditProgress
 from perseid.records.marks import mark
 from perseid.registry import Registry
 from perseid.replay import __main__ as process
 from perseid.replay import reports
+from perseid.replay.progress import FILE, Progress
 from perseid.testing.wait import until
 from support.audit_reports import example
 
@@ -26,9 +27,11 @@ class Auditing:
     """Stands where `Auditor` stands; `ends` with findings or an error."""
 
     ends: Any = example()
+    progress: list[Progress] = []  # noqa: RUF012  of all that there were
 
     def __init__(self, *arguments: Any) -> None:
         self.asked, self.note = arguments[4], arguments[5]
+        self.progress.append(arguments[7])
 
     def audit(self) -> Any:
         self.note("audited with r2")
@@ -41,6 +44,7 @@ class Auditing:
 @pytest.fixture
 def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(process, "Auditor", Auditing)
+    monkeypatch.setattr(Auditing, "progress", [])
     monkeypatch.setattr(Registry, "connect", lambda _: open(tmp_path / "registry", "w"))
     monkeypatch.setattr(process, "TopicAdmin", lambda _: None)
     monkeypatch.setattr(process, "_end_with", lambda _: None)
@@ -96,6 +100,35 @@ def test_a_range_that_is_none_is_refused_here_too(arguments: list[str], tmp_path
     assert result(tmp_path)["state"] == "refused"
     with pytest.raises(SystemExit):
         process.main([*arguments, "--last=1h", "--rev=https://evil.example/x.git"])
+
+
+def interrupted(arguments: list[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setattr(Auditing, "ends", RetryableError("the broker is gone"))
+    process.main([*arguments, "--last=1h"])
+    (folder / "runs.1").mkdir()
+    monkeypatch.setattr(Auditing, "ends", example())
+
+
+def test_an_attempt_of_the_same_worker_resumes(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(arguments, monkeypatch, tmp_path)
+    process.main([*arguments, "--last=1h"])
+    assert [one.attempt for one in Auditing.progress] == [1, 2]
+    assert result(tmp_path)["state"] == "done"
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_it_begins_again_where_it_cannot_resume(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
+    interrupted(arguments, monkeypatch, tmp_path)
+    if damaged:
+        (tmp_path / FILE).write_bytes(b"?")
+    process.main([*arguments, "--last=1h" if damaged else "--last=2h"])
+    assert [one.attempt for one in Auditing.progress] == [1, 1]
+    assert not list(tmp_path.glob("runs.*"))
+    assert result(tmp_path)["state"] == "done"
 
 
 _CHILD = "import sys; from perseid.replay.__main__ import _end_with; _end_with(int(sys.argv[1]))"

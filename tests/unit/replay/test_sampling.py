@@ -12,7 +12,7 @@ import pytest
 
 from perseid.clocks import SystemClock
 from perseid.records import CheckpointPointer
-from perseid.replay.auditing import Asked, Auditor, Subject
+from perseid.replay.auditing import Asked, Auditor
 from perseid.replay.causes import Causes
 from perseid.replay.differences import Differences, Place
 from perseid.replay.findings import Audit, Compared, ComparedState, Difference, Record
@@ -21,6 +21,7 @@ from perseid.replay.programs import Program
 from perseid.replay.ranges import Range, Sample
 from perseid.replay.request import Request
 from perseid.replay.sampling import merged
+from perseid.replay.subjects import Subject
 from perseid.topics.records import Token
 from support.audit_reports import example
 from support.fragment_contexts import DEPLOYMENT
@@ -65,7 +66,7 @@ class World:
                 states=(ComparedState(last, 1, 7, len(differ)),),
             )  # fmt: skip
 
-        own._audited = audited
+        own._part = audited
         own.subject = lambda **_: Subject(SPAN, PROGRAM, PROGRAM)
         return auditor
 

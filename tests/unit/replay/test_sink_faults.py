@@ -14,6 +14,7 @@ from perseid.engine.comparison import Unequal
 from perseid.errors import ReplayDataLost
 from perseid.replay import sink_faults
 from perseid.replay.findings import Compared
+from perseid.replay.progress import dumped, loaded
 from perseid.replay.sink_faults import SinkFaults
 from perseid.testing.kafka import FakeLogReader, FakeTopics, FakeTransactions, ModelKafka
 from perseid.topics.admin import Partition, TopicInfo
@@ -161,6 +162,31 @@ class World:
             for record in records:
                 found.committed(record)
         found.finish(JOB, mixed, self.messages())
+        found.kept()
+        return found
+
+    def killed_audit(self, chance: Random) -> SinkFaults:
+        """Like `audit`, of a process that is killed, and resumes with what it kept."""
+        ports: dict[str, object] = {"world": self, "folder": self.folder}
+        found = SinkFaults(FIRST, self.folder, self, self)
+        left = {who: [r for r in self.ledger if (r.operator, r.partition) == who]
+                for who in WRITERS}  # fmt: skip
+        epoch, kept = FIRST, (FIRST, dumped((found, left), ports))
+        while epoch <= LAST:
+            for records in left.values():
+                while records and records[0].epoch <= epoch:
+                    found.committed(records.pop(0))
+            found.ran(epoch, [])
+            epoch += 1
+            if chance.random() < 0.4:
+                kept = epoch, dumped((found, left), ports)
+                found.kept()
+            elif chance.random() < 0.3:
+                epoch, (found, left) = kept[0], loaded(kept[1], ports)
+        for records in left.values():
+            for record in records:
+                found.committed(record)
+        found.finish(JOB, (), self.messages())
         return found
 
 
@@ -223,6 +249,24 @@ def test_a_foreign_record_is_found_at_its_offset(tmp_path: Path, seed: int) -> N
     found = world.audit()
     assert found.changed == [f"out[1]: 1 record that no ledger has, at offset {at}"]
     assert found.why == {}
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("spread", [False, True])
+def test_what_waits_is_found_by_an_audit_that_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, spread: bool
+) -> None:
+    """No outputs are deleted before it is kept that they were compared."""
+    monkeypatch.setattr(sink_faults, "EPOCHS_MAX", 3)
+    found = []
+    for killed in (False, True):
+        world = history(tmp_path / str(killed), seed, spread=spread)
+        plant(world, ("out", 1), Random(seed))
+        found.append(world.killed_audit(Random(seed)) if killed else world.audit())
+    one, two = found
+    assert one.changed == two.changed
+    assert one.foreign == two.foreign
+    assert (one.compared, one.why) == (two.compared, two.why)
 
 
 def test_a_foreign_record_inside_a_window_is_found(tmp_path: Path) -> None:
