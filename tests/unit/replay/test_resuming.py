@@ -225,6 +225,9 @@ def test_only_what_was_not_compared_runs_again(
         assert auditor.audit().verdict == "equal"
     assert ran == list(range(5, LAST + 1))
     assert "shop: resumes after epoch 4" in notes
+    assert not (folder / "runs.1").exists()  # where the killed process may still write
+    owners = [path.name[:11] for path in folder.glob("runs.2/run-1/state/u/1/main/*")]
+    assert owners == ["g0000000002"]
 
 
 def interrupt(
