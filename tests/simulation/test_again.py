@@ -34,6 +34,7 @@ FAILING = {
 }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("case", FAILING)
 def test_the_printed_command_fails_alike(case: str) -> None:
     found = find(FAILING[case], range(20))

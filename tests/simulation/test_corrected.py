@@ -48,6 +48,7 @@ def test_what_stops_between_two_epochs_is_corrected_at_once(where: str) -> None:
     assert outcome.struck[CONTINUED], outcome.explain()
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize(("where", "faults"), [
     *((where, faults) for where in WHERE for faults in (STILL, HARD, DYING)),
     *((where, faults) for where in BETWEEN for faults in (STILL, HARD)),

@@ -23,12 +23,12 @@ def test_the_same_seed_gives_the_same_history(seed: int) -> None:
     assert len(first.lines) > 20
 
 
-def test_processes_with_other_hashes_of_text_give_the_same_histories() -> None:
+def test_processes_with_other_hashes_of_text_give_the_same_histories(seed: int) -> None:
     """So nothing goes by the order of a set. A hash is of all events, not only of reports."""
     code = (
         "from perseid.testing.simulation import approximate, scenario\n"
-        "for seed in range(30): print(seed, scenario.run(seed).trace_hash)\n"
-        "for seed in range(30): print(seed, approximate.run(seed).trace_hash)\n"
+        f"for seed in range({seed}, {seed} + 10):\n"
+        "    print(seed, scenario.run(seed).trace_hash, approximate.run(seed).trace_hash)\n"
     )
     running = [
         subprocess.Popen(
@@ -38,7 +38,7 @@ def test_processes_with_other_hashes_of_text_give_the_same_histories() -> None:
         for salt in ("1", "2")
     ]  # fmt: skip
     (first, error), (second, _) = [child.communicate() for child in running]
-    assert len(first.splitlines()) == 60, error
+    assert len(first.splitlines()) == 10, error
     assert first == second
 
 
@@ -67,7 +67,7 @@ def test_every_fault_strikes_in_some_seed() -> None:
     struck: Counter[str] = Counter()
     for seed in range(60):
         struck += run(seed).struck
-        if len(struck) == len(STRENGTHS):
+        if set(STRENGTHS) <= set(struck):
             return
     assert set(STRENGTHS) - set(struck) == set()
 

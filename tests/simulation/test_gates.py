@@ -15,6 +15,7 @@ HARD = Gated(
 )  # fmt: skip
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("replicas", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_revision_with_the_same_results_runs_at_last(seed: int, replicas: bool) -> None:
@@ -25,6 +26,7 @@ def test_a_revision_with_the_same_results_runs_at_last(seed: int, replicas: bool
     assert outcome.struck["revision switched"]
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("spread", [1, 2])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_revision_with_approved_differences_runs_at_last(seed: int, spread: int) -> None:
@@ -35,6 +37,7 @@ def test_a_revision_with_approved_differences_runs_at_last(seed: int, spread: in
     assert outcome.struck["revision switched"]
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("approves", ["", "key"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_job_of_several_fragments_is_compared_as_one(seed: int, approves: str) -> None:
@@ -55,6 +58,7 @@ def test_other_differences_than_the_approved_ones_refuse_a_revision(seed: int) -
     assert not outcome.struck["revision switched"]
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("replicas", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_revision_with_other_results_is_refused(seed: int, replicas: bool) -> None:

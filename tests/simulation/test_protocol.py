@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from perseid.testing.simulation.many import Tally, play
+from perseid.testing.simulation.faults import BRANCHES, STRENGTHS
 from perseid.testing.simulation.scenario import run
-from support.playing import shown
+from support.playing import Player, Seeds
 
-SEEDS = 1000
-FIRST = 2000
+SEEDS = Seeds(
+    first=2000, whole=1000, few=200, cover=(2348, 2438, 2061, 2819, 2758, 2782, 2005, 2058)
+)
 # Each of these seeds failed once: with the code of then, and with the engine of then.
 REGRESSIONS = (
     6, 8, 22, 27, 29, 30, 57, 2129, 2201, 2332, 2385, 1334, 466, 1079, 1199, 1779, 1899, 3016,
@@ -19,11 +20,10 @@ REGRESSIONS = (
 
 
 @pytest.mark.timeout(0)  # as long as --seeds asks; a simulation ends by itself
-def test_seeds_hold(seeds: int | None, capsys: pytest.CaptureFixture[str]) -> None:
-    tally = shown(play(range(FIRST, FIRST + (seeds or SEEDS))), Tally(), capsys)
-    assert not tally.failed, [outcome.seed for outcome in tally.failed]
-    if tally.seeds >= SEEDS:
-        assert not tally.never_hit
+def test_seeds_hold(player: Player) -> None:
+    played = player.play(SEEDS, [*STRENGTHS, *BRANCHES])
+    assert played.failed == []
+    assert played.missing == []
 
 
 @pytest.mark.parametrize("seed", REGRESSIONS)

@@ -6,37 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from perseid.testing.simulation.faults import REPLICA_BRANCHES
-from perseid.testing.simulation.many import Tally, play
+from perseid.testing.simulation.faults import REPLICA_BRANCHES, STRENGTHS
 from perseid.testing.simulation.role_scripts import Diverging, DivergingAtDeath
 from perseid.testing.simulation.scenario import run
 from perseid.testing.simulation.scripts import Corrected, Rescaled
 from support.mutants import far_soon
-from support.playing import shown
+from support.playing import Player, Seeds
 
-SEEDS, SEEDS_OF_MATRIX = 100, 2000
-FIRST = 5000
-
-
-def play_all(count: int, capsys: pytest.CaptureFixture[str]) -> Tally:
-    outcomes = play(range(FIRST, FIRST + count), replicas=True)
-    return shown(outcomes, Tally(branches=REPLICA_BRANCHES), capsys)
+SEEDS = Seeds(first=5000, whole=2000, few=24, cover=(5039, 5002, 5005, 5056, 5006))
 
 
 @pytest.mark.timeout(0)  # as long as --seeds asks; a simulation ends by itself
-def test_jobs_with_replicas_hold(seeds: int | None, capsys: pytest.CaptureFixture[str]) -> None:
-    tally = play_all(seeds or SEEDS, capsys)
-    assert not tally.failed, [outcome.seed for outcome in tally.failed]
-    if tally.seeds >= SEEDS:
-        assert not [name for name in REPLICA_BRANCHES if not tally.hit[name]]
-
-
-@pytest.mark.matrix
-@pytest.mark.timeout(0)
-def test_many_jobs_with_replicas_hold(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = play_all(SEEDS_OF_MATRIX, capsys)
-    assert not tally.failed, [outcome.seed for outcome in tally.failed]
-    assert not tally.never_hit
+def test_jobs_with_replicas_hold(player: Player) -> None:
+    played = player.play(SEEDS, [*STRENGTHS, *REPLICA_BRANCHES], replicas=True)
+    assert played.failed == []
+    assert played.missing == []
 
 
 @pytest.mark.parametrize("seed", range(3))

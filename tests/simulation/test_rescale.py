@@ -12,6 +12,7 @@ SHAPE, SIZES = Rescaled.SHAPE, Rescaled.SIZES
 MOMENTS_S = [round(0.15 * n, 2) for n in range(1, 11)]
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("moment_s", MOMENTS_S)
 @pytest.mark.parametrize("what", ["worker", "leader"])
 def test_a_kill_at_any_moment_of_a_rescale_is_survived(what: str, moment_s: float) -> None:

@@ -6,23 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from perseid.testing.simulation.faults import SPREAD_BRANCHES
-from perseid.testing.simulation.many import Tally, play
+from perseid.testing.simulation.faults import SPREAD_BRANCHES, STRENGTHS
 from perseid.testing.simulation.scenario import run
 from perseid.testing.simulation.scripts import Corrected, PartLost, Rescaled
-from support.playing import shown
+from support.playing import Player, Seeds
 
-SEEDS = 150
-FIRST = 1000
+SEEDS = Seeds(first=1000, whole=150, few=24, cover=(1069, 1044, 1035, 1055, 1023))
 
 
 @pytest.mark.timeout(0)  # as long as --seeds asks; a simulation ends by itself
-def test_spread_jobs_hold(seeds: int | None, capsys: pytest.CaptureFixture[str]) -> None:
-    outcomes = play(range(FIRST, FIRST + (seeds or SEEDS)), spread=True)
-    tally = shown(outcomes, Tally(branches=SPREAD_BRANCHES), capsys)
-    assert not tally.failed, [outcome.seed for outcome in tally.failed]
-    if tally.seeds >= SEEDS:
-        assert not tally.never_hit
+def test_spread_jobs_hold(player: Player) -> None:
+    played = player.play(SEEDS, [*STRENGTHS, *SPREAD_BRANCHES], spread=True)
+    assert played.failed == []
+    assert played.missing == []
 
 
 def test_a_component_commits_while_the_worker_of_another_is_lost() -> None:
@@ -41,6 +37,7 @@ HARD = Corrected(
 )  # fmt: skip
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("where", ["source", "totals-0", "totals-2", "relay-1", "after"])
 def test_code_that_raises_in_one_fragment_is_corrected(where: str) -> None:
     seen = 0
@@ -55,6 +52,7 @@ def test_code_that_raises_in_one_fragment_is_corrected(where: str) -> None:
     assert seen > 6
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("moment_s", [0.3, 0.9, 1.5])
 @pytest.mark.parametrize("what", ["worker", "leader"])
 def test_another_parallelism_is_another_cut(what: str, moment_s: float) -> None:
