@@ -50,6 +50,7 @@ def names() -> Iterator[Names]:
         yield found
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("left", LEFT)
 def test_a_session_of_zookeeper_continues(names: Names, left: Left, tmp_path: Path) -> None:
     with ZooKeeperServer(tmp_path) as server, Movable(names, "keeper.test", server.port) as moved:
@@ -72,6 +73,7 @@ def only_used(servers: list[Movable]) -> Movable | None:
     return busy[0] if len(busy) == 1 else None
 
 
+@pytest.mark.drawn(group="addresses")
 def test_servers_that_moved_while_another_one_was_used_are_found_at_once(
     names: Names, tmp_path: Path
 ) -> None:
@@ -97,6 +99,7 @@ def test_servers_that_moved_while_another_one_was_used_are_found_at_once(
         assert [each.old.taken for each in others] == before, "old addresses were tried"
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("left", LEFT)
 def test_counters_in_redis_continue(names: Names, left: Left, tmp_path: Path) -> None:
     key = CounterKey("job", "operator", 0)
@@ -150,6 +153,7 @@ def read_first(reader: ColumnReader) -> list[int]:
     return until(found, PATIENCE_S, "the first records")
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("left", LEFT)
 def test_a_source_of_kafka_is_read_on(broker: tuple[NamedKafka, Movable], left: Left) -> None:
     server, moved = broker
@@ -162,6 +166,7 @@ def test_a_source_of_kafka_is_read_on(broker: tuple[NamedKafka, Movable], left: 
         assert read(reader, 100, 200) == list(range(100, 200))
 
 
+@pytest.mark.drawn(group="addresses")
 def test_a_broker_that_advertises_a_new_address_is_found_by_its_name(
     broker: tuple[NamedKafka, Movable],
 ) -> None:
@@ -178,6 +183,7 @@ def test_a_broker_that_advertises_a_new_address_is_found_by_its_name(
         assert read(reader, 100, 200) == list(range(100, 200))
 
 
+@pytest.mark.drawn(group="addresses")
 def test_an_address_where_nothing_is_any_more_is_dropped_in_time(
     names: Names, tmp_path: Path
 ) -> None:

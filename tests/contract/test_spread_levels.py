@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
 from perseid.records import crashpoints
 from perseid.topics import codec, names
@@ -95,6 +96,7 @@ def buffered(kafka: Kafka, job: str, epochs: int) -> Counter[str]:
     return found
 
 
+@pytest.mark.drawn(group="spark")
 def test_epochs_of_two_fragments(
     in_spark: Callable[..., Any], real_kafka: Kafka, tmp_path: Path
 ) -> None:

@@ -1,10 +1,10 @@
 """`perseid test`: style, types and layers, and the rings of tests; what CI runs.
 
 The static checks run only when no test is selected. The rings run as two concurrent rows of
-pytests: unit and simulation, which compute, then contract; and in parallel system, which mostly
-waits for servers and has priority on the cores. The row that ends first runs the deployment ring:
-the images of this work tree are built meanwhile. The second row prints at once, the first when it
-has ended. The closing line counts all tests.
+pytests: unit and simulation, which compute; and in parallel system, which mostly waits for servers
+and has priority on the cores. The row that ends first takes the contract ring, the next one the
+deployment ring: the images of this work tree are built meanwhile. The second row prints at once,
+the first when it has ended. The closing line counts all tests.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from support.container_images import PREFIX, WHY_NOT, images
 COMPUTING, DEPLOYMENT = ("unit", "simulation"), "deployment"
 RINGS = ("unit", "contract", "simulation", "system", DEPLOYMENT)
 # Rows run concurrently; the pytests of a row run in order, each with the folders of its rings.
-ROWS = ((COMPUTING, ("contract",)), (("system",),))
+ROWS = ((COMPUTING,), (("system",),))
+LAST = (("contract",), (DEPLOYMENT,))  # pytests that idle rows take, the longest first
 SLOWEST = ("--durations=12", "--durations-min=10")  # seconds: shows the slowest tests
 NICE = 10  # of rows that compute: those that wait have deadlines
 # A test's limit interrupts Python. A test that hangs in a C library, as librdkafka's freeing of a
@@ -86,7 +87,7 @@ def test(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perseid-test-")))
         made = None
-        if last and not expression:  # -k: as Docker is
+        if [DEPLOYMENT] in last and not expression:  # -k: as Docker is
             made = stack.enter_context(images(root, folder, install=install_docker))
         run = Run(root, options, folder, sys.stderr if as_json else None, made)
         run.at_the_same_time(rows, last, static=not (expression or ring or soak))
@@ -127,7 +128,7 @@ def ring_rows(
 ) -> tuple[list[list[list[str]]], list[list[str]]]:
     """The chosen rings that hold tests: rows, their pytests, the rings of each; and what is last.
 
-    What is last is run by the row that ends first. `together`: all of it in one pytest.
+    What is last is taken by rows that have ended. `together`: all of it in one pytest.
     """
     chosen = list(RINGS) if ring is None else [name.strip() for name in ring.split(",")]
     if unknown := sorted(set(chosen) - set(RINGS)):
@@ -138,9 +139,9 @@ def ring_rows(
         raise RefusedError(f"there are no tests in {', '.join(folders)}")
     if together:
         return [[present]], []
-    rows = [[[r for r in rings if r in present] for rings in row] for row in ROWS]
-    last = [[DEPLOYMENT]] if DEPLOYMENT in present else []
-    return [found for row in rows if (found := [rings for rings in row if rings])] or [[]], last
+    rows = [[[r for r in rings if r in present] for rings in row] for row in (*ROWS, LAST)]
+    *rows, last = [[rings for rings in row if rings] for row in rows]
+    return [row for row in rows if row] or [[]], last
 
 
 def pytest_options(
@@ -212,7 +213,7 @@ class Run:
     ) -> None:
         """Runs the last row in the foreground and the others in parallel, each into a file.
 
-        The static checks come first in the first row. `last`: pytests for the first idle row.
+        The static checks come first in the first row. `last`: pytests that idle rows take.
         """
         *early, foreground = rows
         left = deque(last)
@@ -239,7 +240,7 @@ class Run:
         for rings in row:
             self.pytest(rings, out, {})
         while (taken := _taken(left)) is not None:
-            self.pytest(taken, out, _environment(self.made))
+            self.pytest(taken, out, _environment(self.made) if DEPLOYMENT in taken else {})
 
     def pytest(
         self, rings: Sequence[str], out: IO[str] | None, environment: Mapping[str, str]

@@ -104,7 +104,7 @@ def test_a_second_up_changes_nothing(up: Cluster) -> None:
     assert {row.name for row in before} == {"keeper", *PARTS}
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("supervisor", [False, True], ids=["process", "supervisor"])
 @pytest.mark.parametrize("part", PARTS)
 def test_a_killed_part_comes_back_with_what_it_held(

@@ -76,7 +76,7 @@ def judge(running: RunningCluster) -> None:
     assert verdict.output_records > 0
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(("point", "target"), POINTS)
 def test_nothing_is_lost_or_doubled_by_a_kill(
     running: RunningCluster, crash_points: Path, job: str, point: str, target: KillTarget
@@ -88,7 +88,7 @@ def test_nothing_is_lost_or_doubled_by_a_kill(
     judge(running)
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn
 @pytest.mark.parametrize(("point", "target"), TAKEOVER_POINTS)
 def test_nothing_is_lost_or_doubled_by_a_kill_during_a_takeover(
     running: RunningCluster, crash_points: Path, job: str, point: str, target: KillTarget

@@ -70,6 +70,7 @@ def test_a_past_with_deaths_is_equal_and_what_a_revision_changes_is_found(
     running.do("jobs", "remove", job.name, "--purge")
 
 
+@pytest.mark.drawn(group="audits")
 def test_code_that_reads_a_clock_is_found_before_a_revision_is_blamed(
     running: RunningCluster, tmp_path: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_code_that_reads_a_clock_is_found_before_a_revision_is_blamed(
     running.do("jobs", "remove", job.name, "--purge")
 
 
+@pytest.mark.drawn(group="audits")
 def test_a_foreign_record_and_another_environment_are_found(
     running: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,6 +113,7 @@ def named_once(world: SpreadWorld) -> dict[tuple[str, int], int]:
     return reached
 
 
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_whatever_happens_the_job_runs_again_and_takes_all_input_once(seed: int) -> None:
     history = History(seed)

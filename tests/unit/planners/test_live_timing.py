@@ -28,6 +28,7 @@ def saw_tooth(every_s: float, length_s: float, top: float = 1e8) -> Changes:
     return Changes(Sizes({"window": sizes}), {"window": changed})
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(("shape", "within"), [("tmi", 1.1), ("bcp", 1.15), ("signalguru", 1.2)])
 def test_it_writes_little_more_than_the_oracle(shape: Shape, within: float) -> None:
     """The periods after the first, of which there is no profile yet; the table's part included."""

@@ -135,6 +135,7 @@ def test_steps_outside_of_the_table_are_refused() -> None:
             assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
+@pytest.mark.drawn(20)
 @pytest.mark.parametrize("seed", range(60))
 def test_invariants_of_random_recoveries(seed: int) -> None:
     """Workers come, go and are slow, coordinators are lost; at the end there is room for all."""

@@ -76,6 +76,7 @@ def test_level_sizes_have_no_length() -> None:
     assert repetition(changes, 20.0) is None
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("every_s", [30.0, 47.0, 60.0])
 @pytest.mark.parametrize("first_s", [1.0, 7.0, 11.5, 19.9, 25.0])
 def test_all_checkpoints_write_as_little_as_the_oracles(every_s: float, first_s: float) -> None:

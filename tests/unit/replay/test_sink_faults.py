@@ -230,6 +230,7 @@ def plant(world: World, place: Partition, chance: Random) -> int:
     return at
 
 
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("spread", [False, True])
 def test_an_untouched_topic_has_no_fault(tmp_path: Path, seed: int, spread: bool) -> None:

@@ -25,33 +25,36 @@ def test_rings_that_compute_run_at_once_with_those_that_wait(root: Path) -> None
     for ring in ("deployment", "contract"):
         (root / "tests" / ring).mkdir()
         (root / "tests" / ring / "test_it.py").touch()
-    rows, last = [[["unit"], ["contract"]], [["system"]]], [["deployment"]]
+    rows, last = [[["unit"]], [["system"]]], [["contract"], ["deployment"]]
     assert ring_rows(root, None, together=False) == (rows, last)
     assert ring_rows(root, "system, unit", together=True) == ([[["unit", "system"]]], [])
     assert ring_rows(root, "system", together=False) == ([[["system"]]], [])
-    assert ring_rows(root, "deployment", together=False) == ([[]], last)
+    assert ring_rows(root, "unit,contract", together=False) == ([[["unit"]]], last[:1])
+    assert ring_rows(root, "deployment", together=False) == ([[]], last[1:])
 
 
-@pytest.mark.parametrize("order", [["contract", "system"], ["system", "contract"]])
-def test_the_row_that_ends_first_runs_the_deployment_ring(
+@pytest.mark.parametrize("order", [["unit", "system"], ["system", "unit"]])
+def test_a_row_that_has_ended_takes_a_ring_that_is_left(
     order: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[tuple[str, int]] = []
-    deployed = threading.Event()
+    taken, both = threading.Event(), threading.Barrier(2, timeout=60)
 
-    def noted(run: Run, rings: Sequence[str], *_: object) -> None:
+    def noted(_: Run, rings: Sequence[str], *__: object) -> None:
         ran.append((rings[0], threading.get_ident()))
-        if rings[0] == "contract":  # it takes longest
-            assert deployed.wait(60)
-        if rings[0] == "deployment":
-            deployed.set()
+        if rings[0] == "system":  # ends after unit
+            assert taken.wait(60)
+        elif rings[0] == "contract":
+            taken.set()
+        if rings[0] in {"contract", "deployment"}:
+            both.wait()  # at the same time
 
     monkeypatch.setattr(Run, "pytest", noted)
-    rows = [[[ring]] for ring in order]
-    Run(tmp_path, [], tmp_path, sys.stdout).at_the_same_time(rows, [["deployment"]], static=False)
+    rows, last = [[[ring]] for ring in order], [["contract"], ["deployment"]]
+    Run(tmp_path, [], tmp_path, sys.stdout).at_the_same_time(rows, last, static=False)
     by = dict(ran)
-    assert len(ran) == len(by) == 3
-    assert by["deployment"] == by["system"] != by["contract"]
+    assert len(ran) == len(by) == 4
+    assert by["contract"] == by["unit"] != by["deployment"] == by["system"]
 
 
 def test_options_are_passed_on() -> None:

@@ -168,6 +168,7 @@ def played(seed: int) -> list[str]:
         return Play(Path(folder), seed).run()
 
 
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_what_holds_whatever_happens(seed: int) -> None:
     assert played(seed) == []
