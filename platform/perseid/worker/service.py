@@ -33,6 +33,7 @@ from perseid.worker.fragment import Fragment
 from perseid.worker.fragments import Fragments
 from perseid.worker.leaving import Leaving, leave
 from perseid.worker.machine import MachineWatch
+from perseid.worker.process.priority import set_share
 from perseid.worker.removed_jobs import RemovedJobs
 from perseid.worker.spark.session import local_cores, open_session
 from perseid.worker.spark.warm import warm_up, warm_up_queries
@@ -44,6 +45,7 @@ log = logging.getLogger("perseid.worker")
 EXIT_SESSION_LOST = 4  # the supervisor starts a new incarnation
 CONNECT_S = 60.0  # ZooKeeper may be starting, too
 ALIVE = "alive"  # file whose mtime is the last read of the plans: for health checks
+IDLE_NICE = 10  # of a worker that has run no fragment (decisions/0017)
 IDLE_S = 3.0  # without a fragment; the leader places a job that waits sooner
 LOOK_S = 1.0  # plans are read this often even without a change, in case a watch was lost
 
@@ -71,6 +73,7 @@ class WorkerService:
         self._stopping = threading.Event()
         self._damaged: dict[str, str] = {}  # jobs whose entry or plan cannot be read
         self._machine = MachineWatch()
+        self._low_priority = False
         self._environments = Collector(Environments.of(deployment), cache)
         self._removed = RemovedJobs(deployment)
 
@@ -79,6 +82,7 @@ class WorkerService:
         os.environ[crashpoints.DRIVER_PID] = str(os.getpid())  # inherited by the JVM's children
         signal.signal(signal.SIGTERM, lambda *_: self._stop())
         self._admit()
+        self._low_priority = set_share(IDLE_NICE)
         shutil.rmtree(self.scratch, ignore_errors=True)  # left by a process that was killed
         spark = open_session(
             self.deployment.master,
@@ -176,6 +180,8 @@ class WorkerService:
         self._damaged = damaged
 
     def _started(self, spark: SparkSession, registry: Registry, plan: Plan) -> Fragment:
+        if self._low_priority:
+            self._low_priority = not set_share(0)
         self._removed.begins(plan.job_uuid)
         # Each fragment has a session of its own, which holds temporary views and settings.
         session = spark.newSession()

@@ -16,9 +16,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import cache
-from pathlib import Path
 
 import orjson
 
@@ -30,6 +29,7 @@ from perseid.topics import codec
 from perseid.topics.records import PartDone
 from perseid.worker.checkpoint.parts import PartOrder, fold, make
 from perseid.worker.dataflow.failures import typed
+from perseid.worker.process.priority import set_share
 
 NICE = 19  # the epochs have priority; with 10 this process slowed them down (decisions/0007)
 # Even at low priority it slows epochs down: they share memory bandwidth and parts of the cores. So
@@ -96,15 +96,14 @@ def paced(share: float = CORE_SHARE, paced_s: float = PACED_S) -> Iterator[None]
 def give_way() -> None:
     """Gives every other process of this host priority.
 
-    With autogroup (sched(7)) Linux applies a nice value within one session only, and a broker next
-    to the worker would wait for this process. So the process gets a session of its own, and the
-    nice value is set for the session too. PermissionError when it already leads a process group, so
-    that no other session gets the value.
+    A nice value counts within one session only (`priority`), and a broker next to the worker would
+    wait for this process. So the process gets a session of its own, and the nice value is set for
+    the session too. PermissionError when it already leads a process group, so that no other session
+    gets the value.
     """
     os.setsid()
     os.nice(NICE)
-    with suppress(OSError):  # there is no autogroup here
-        Path("/proc/self/autogroup").write_text(str(NICE))
+    set_share(NICE)
 
 
 def main() -> None:
