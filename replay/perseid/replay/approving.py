@@ -8,7 +8,7 @@ records of a window, only counts and checksums are known; that is never approved
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,21 +96,23 @@ def causes_of(report: Audit) -> tuple[ApprovedCause, ...]:
             f"the report of {report.job} has the verdict {report.verdict}: only what an audit with "
             "the verdict diverged lists can be approved"
         )
-    for cause in report.causes:
+    # A gate compares outputs; a cause in states must not approve outputs of its kind and columns.
+    causes = [cause for cause in report.causes if not cause.state]
+    if report.causes and not causes:
+        raise RefusedError(
+            f"the report of {report.job} has differences in states alone, and a gate compares "
+            "outputs: apply the revision with --gate audit, without an approval"
+        )
+    for cause in causes:
         if any(d.committed is None and d.made is None for d in cause.samples):
             raise RefusedError(
                 f"the report of {report.job} knows differences of operator {cause.operator} by "
                 "counts and checksums alone, since its topic had the records no more: audit newer "
                 "epochs, as with --last 1h"
             )
-    if not 0 < len(report.causes) <= APPROVED_MAX:
+    if not 0 < len(causes) <= APPROVED_MAX:
         raise RefusedError(
-            f"the report of {report.job} has {len(report.causes)} causes, and 1 to {APPROVED_MAX} "
+            f"the report of {report.job} has {len(causes)} causes, and 1 to {APPROVED_MAX} "
             "can be approved; apply a revision that gives other results without a gate"
         )
-    return tuple(dict.fromkeys(_causes(report)))
-
-
-def _causes(report: Audit) -> Iterator[ApprovedCause]:
-    for cause in report.causes:
-        yield ApprovedCause(cause.operator, cause.kind, cause.fields)
+    return tuple(dict.fromkeys(ApprovedCause(c.operator, c.kind, c.fields) for c in causes))

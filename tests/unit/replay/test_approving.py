@@ -95,6 +95,16 @@ def test_a_report_approves_the_causes_that_it_lists() -> None:
     )  # fmt: skip
 
 
+def test_a_cause_in_a_state_approves_no_output_of_its_kind() -> None:
+    (value, *_) = report().causes
+    in_state = replace(value, kind="added", fields=("seen",), state="seen", samples=())
+    assert approving.causes_of(report(causes=(value, in_state))) == (
+        ApprovedCause("spent", "value", ("total",)),
+    )
+    with pytest.raises(RefusedError, match="differences in states alone"):
+        approving.causes_of(report(causes=(in_state,)))
+
+
 def test_a_report_that_cannot_be_approved_is_refused_with_the_reason() -> None:
     (value, *_) = report().causes
     many = tuple(replace(value, fields=(f"c{i}",)) for i in range(approving.APPROVED_MAX + 1))
