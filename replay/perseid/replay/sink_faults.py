@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from perseid.errors import LogTruncated, ReplayDataLost
+from perseid.kernels.hashing import xxh64
 from perseid.kernels.library import one
 from perseid.replay import foreign
 from perseid.replay.differences import Rows, numbered_rows, ranks
@@ -222,7 +223,10 @@ class SinkFaults:
         if len(group) == 1 and len(found) == window.count:
             if checksum(found.keys, found.values) == window.checksum:
                 return
-        extra, lacking = unmatched(Rows(found.keys, found.values), self._made(group))
+        there, made = Rows(found.keys, found.values), self._made(group)
+        if len(group) > 1 and fingerprint(there) == fingerprint(made):
+            return
+        extra, lacking = unmatched(there, made)
         self._is_foreign(place, found.offsets[extra])
         if lacking and compacted:
             self.why.setdefault(
@@ -297,6 +301,15 @@ def overlapping(parts: Iterable[Part]) -> list[list[Part]]:
         groups[-1].append(part)
         last = max(last, part.window.last)
     return groups
+
+
+def fingerprint(rows: Rows) -> tuple[int, ...]:
+    """The same for the same records in any order: counts, and the sum of 64-bit hashes.
+
+    Others have the same in one of 2**64 cases. 0.14 us a record, where `unmatched` takes 5.
+    """
+    hashes = xxh64(rows.values, xxh64(rows.keys, np.zeros(len(rows), np.uint64)))
+    return len(rows), rows.keys.null_count, rows.values.null_count, int(hashes.sum())
 
 
 def unmatched(found: Rows, made: Rows) -> tuple[Bools, int]:

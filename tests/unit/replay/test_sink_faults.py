@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+import pyarrow as pa
 import pytest
 
 from perseid.engine.comparison import Unequal
 from perseid.errors import ReplayDataLost
 from perseid.replay import sink_faults
+from perseid.replay.differences import Rows
 from perseid.replay.findings import Compared
 from perseid.replay.progress import dumped, loaded
 from perseid.replay.sink_faults import SinkFaults
@@ -437,3 +439,20 @@ def test_a_text_names_few_offsets_of_many(tmp_path: Path) -> None:
         f"out[{place[1]}]: 100 and 200 or more records that no ledger has, at offsets 9000, 9001, "
         "9002, 9003, 9004, ..."
     )
+
+
+def test_a_fingerprint_is_of_the_records_and_not_of_their_order() -> None:
+    def print_of(*records: tuple[bytes | None, bytes | None]) -> tuple[int, ...]:
+        keys, values = zip(*records, strict=True)
+        return sink_faults.fingerprint(
+            Rows(pa.array(keys, pa.binary()), pa.array(values, pa.binary()))
+        )
+
+    a, b, c = (b"a", b"1"), (b"b", b"2"), (None, b"3")
+    same = print_of(a, b, c)
+    assert print_of(c, a, b) == same
+    others = [
+        (a, b), (a, b, c, c), (a, a, c), (a, (b"b", b"1"), c), ((b"a", b"2"), (b"b", b"1"), c),
+        (a, b, (b"", b"3")), ((b"1", b"a"), b, c), ((b"a1", b""), b, c),
+    ]  # fmt: skip
+    assert same not in [print_of(*records) for records in others]
