@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from perseid.errors import RefusedError
 from perseid.records.version import this_build
 from perseid.replay.causes import Causes
-from perseid.state.durability.files import faults
+from perseid.state.durability.files import faults, write_file
 
 if TYPE_CHECKING:
     from perseid.engine.order import EpochOrder
@@ -382,10 +382,8 @@ def _write(path: Path, data: bytes) -> None:
     fresh = path.with_name(f".{path.name}")
     with faults("write", str(path)):
         fresh.unlink(missing_ok=True)
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(_head() + hashlib.sha256(data).digest() + data)
-            file.flush()
-            os.fsync(file.fileno())
+        chunks = _head(), hashlib.sha256(data).digest(), data
+        write_file(str(fresh), chunks, sync=True, mode=0o600)
         fresh.replace(path)
 
 

@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from perseid.errors import BadInputError, DamagedFile, UsageError
 from perseid.errors.texts import cut
+from perseid.state.durability.files import write_file
 
 PAYLOAD_TYPE = "application/vnd.perseid.audit+json"
 PRIVATE, PUBLIC = "audit.key", "audit.pub"  # the files of `new_key`
@@ -54,8 +55,8 @@ def new_key(folder: Path) -> Ed25519PrivateKey:
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / PUBLIC).exists():
             raise FileExistsError(f"{folder / PUBLIC}")
-        _written(folder / PRIVATE, private, 0o600)
-        _written(folder / PUBLIC, public, 0o644)
+        write_file(str(folder / PRIVATE), [private], sync=True, mode=0o600)
+        write_file(str(folder / PUBLIC), [public], sync=True)
     except FileExistsError:
         raise UsageError(
             f"{folder}: has {PRIVATE} or {PUBLIC} already, and reports that they signed could no "
@@ -232,14 +233,6 @@ def access_fault(mode: int, owner: int, us: int) -> str:
             "make new keys if others had access"
         )
     return ""
-
-
-def _written(path: Path, text: bytes, mode: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _listed(names: Iterable[str]) -> str:

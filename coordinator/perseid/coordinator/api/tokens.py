@@ -22,6 +22,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from perseid.errors import UsageError
+from perseid.state.durability.files import write_file
 
 PREFIX = "perseid_"  # lets scanners for leaked secrets find tokens, and is no job's name
 SECRET_BYTES = 32
@@ -199,10 +200,8 @@ def _check_new(name: str, entries: Sequence[Entry], path: Path) -> None:
 def _replaced(path: Path, text: str) -> None:
     """Replaces the file: it keeps its mode; a new one is readable by its owner only."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    fresh.unlink(missing_ok=True)
+    write_file(str(fresh), [text.encode()], sync=True, mode=0o600)
     if path.exists():
         shutil.copymode(path, fresh)
     fresh.replace(path)

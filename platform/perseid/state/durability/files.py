@@ -185,13 +185,13 @@ def temporary_name(directory: str, name: str) -> str:
     return os.path.join(directory, f".{name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
 
 
-def write_file(path: str, chunks: Iterable[Any], *, sync: bool) -> None:
+def write_file(path: str, chunks: Iterable[Any], *, sync: bool, mode: int = 0o644) -> None:
     """Writes a file that must not exist. A failed fsync is never repeated: the file is void.
 
     With `sync` the file leaves the page cache: it is read only after a crash, and would displace
     data of Kafka and the epochs.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with open(descriptor, "wb") as file:
         for chunk in chunks:
             file.write(chunk)
