@@ -156,8 +156,8 @@ class Auditor:
 
     def _part(self) -> Audit:
         started_s = self._clock.monotonic_s()
-        subject = self._begun()
-        span = subject.span
+        begun = self._begun()
+        subject, span = begun.subject, begun.subject.span
         self._note(
             f"{self._asked.job}: epochs {span.first_epoch} to {span.last_epoch} of revision "
             f"{span.revision}, from {span.base}, audited with {subject.audited.revision}"
@@ -165,7 +165,7 @@ class Auditor:
         facts = Facts(
             span.revision, subject.audited.revision, span.first_epoch, span.last_epoch,
             gone=self._gone(span, self._compared_to()),
-            environment=programs.surroundings(subject.audited, self.settings),
+            environment=begun.environment,
         )  # fmt: skip
         if facts.gone:
             return self._audit(subject, facts, started_s)
@@ -243,19 +243,20 @@ class Auditor:
             programs.refuse_other_partitions(job, span.layout, before, spec)
         return Subject(span, audited, recorded)
 
-    def _begun(self) -> Subject:
-        """The subject; of an audit that was interrupted, that with which it began."""
+    def _begun(self) -> Begun:
+        """What the open part is of; after an interruption, that with which it began."""
         begun: Begun | None = self._progress.subject()
         if begun is None:
             subject = self.subject()
             environment = programs.surroundings(subject.audited, self.settings)
-            self._progress.begin(Begun(subject, self._kept, environment), self._causes)
-            return subject
+            begun = Begun(subject, self._kept, environment)
+            self._progress.begin(begun, self._causes)
+            return begun
         stored = self._registry.job_entry(self._asked.job)
         entry = None if stored is None else stored.value
         begun.refuse_changed(self._asked.job, entry, self._asked.revision, self.settings)
         self._kept = begun.kept
-        return begun.subject
+        return begun
 
     def _compared_to(self) -> int:
         """The epoch up to which the open part's run was compared before an interruption."""

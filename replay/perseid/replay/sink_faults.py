@@ -306,7 +306,7 @@ def overlapping(parts: Iterable[Part]) -> list[list[Part]]:
 def fingerprint(rows: Rows) -> tuple[int, ...]:
     """The same for the same records in any order: counts, and the sum of 64-bit hashes.
 
-    Others have the same in one of 2**64 cases. 0.14 us a record, where `unmatched` takes 5.
+    Others have the same in one of 2**64 cases. 0.06 us a record, where `unmatched` takes 1.7.
     """
     hashes = xxh64(rows.values, xxh64(rows.keys, np.zeros(len(rows), np.uint64)))
     return len(rows), rows.keys.null_count, rows.values.null_count, int(hashes.sum())
