@@ -180,8 +180,6 @@ class WorkerService:
         self._damaged = damaged
 
     def _started(self, spark: SparkSession, registry: Registry, plan: Plan) -> Fragment:
-        if self._low_priority:
-            self._low_priority = not set_share(0)
         self._removed.begins(plan.job_uuid)
         # Each fragment has a session of its own, which holds temporary views and settings.
         session = spark.newSession()
@@ -190,6 +188,8 @@ class WorkerService:
             self._machine, partial(_checkpoints, registry, plan),
         )  # fmt: skip
         fragment.start()
+        if self._low_priority:  # the fragment does not wait for it
+            self._low_priority = not set_share(0)
         return fragment
 
     def _info(self, spark: SparkSession) -> WorkerInfo:
